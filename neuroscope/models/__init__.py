@@ -1,0 +1,1 @@
+"""Language models: loading, the hook, the forward pass, chat templates and text."""

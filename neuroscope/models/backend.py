@@ -1,0 +1,39 @@
+"""What the engine needs of a language model, and nothing else. `torch_backend` is one implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forward:
+    """What one forward pass over new tokens gives."""
+
+    logits: torch.Tensor  # [vocab] float32, the prediction after the last of the ids
+    residual: torch.Tensor  # [len(ids), d_model] at the hooked layer, one row per id, in the model's dtype
+
+
+class Backend(Protocol):
+    """A causal language model with a cache, instrumented at one layer."""
+
+    @property
+    def context_length(self) -> int:
+        """Positions the model was made for."""
+
+    @property
+    def d_model(self) -> int:
+        """Width of the residual stream."""
+
+    @property
+    def layer(self) -> int:
+        """The hooked decoder layer, from 0; its *output* is the residual."""
+
+    def forward(self, ids: Sequence[int]) -> Forward:
+        """Append `ids` (at least one) to the cache and run them."""
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` cached positions; returns how many are kept, which may be none."""
