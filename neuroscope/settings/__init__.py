@@ -1,0 +1,174 @@
+"""What the user settled: config.yaml, the pairing, the environment and the flags, as one frozen record.
+
+Precedence: flags (overrides), config.yaml, the pairing's `defaults`, the schema's built-in values. Keys and tokens are
+not settings: they are read from the environment where they are used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neuroscope.errors import ConfigError
+from neuroscope.settings.pairing import pairing_names, read_pairing, replace_fields
+from neuroscope.settings.schema import Tree, check, defaults, merge, nest, read_schema, read_yaml
+from neuroscope.settings.values import (
+    Calibration,
+    ChatCorpus,
+    Corpus,
+    CorpusSource,
+    Examples,
+    Labels,
+    Neuronpedia,
+    Pairing,
+    Published,
+    RankingDefaults,
+    SaeSource,
+    Serve,
+    Settings,
+    Sweep,
+    Training,
+)
+
+__all__ = [
+    "Calibration",
+    "ChatCorpus",
+    "Corpus",
+    "CorpusSource",
+    "Examples",
+    "Labels",
+    "Neuronpedia",
+    "Pairing",
+    "Published",
+    "RankingDefaults",
+    "SaeSource",
+    "Serve",
+    "Settings",
+    "Sweep",
+    "Training",
+    "from_snakemake",
+    "load",
+    "load_pairing",
+    "pairings",
+    "repository_root",
+]
+
+
+def load(
+    pairing: str | None = None, *, config: Path | None = None, overrides: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from config.yaml (`config`, else NEUROSCOPE_CONFIG, else the repository's).
+
+    The pairing is the argument's, else NEUROSCOPE_PAIRING's, else the file's. `overrides` has dotted keys
+    (`{"serve.port": 9000}`); None among its values means "not given". Raises ConfigError that names the key.
+    """
+    root = repository_root(config)
+    path = config_path(root, config)
+    schema = _schema(root)
+    tree = read_yaml(path)
+    check(tree, schema, origin=str(path))
+    given = nest({key: value for key, value in (overrides or {}).items() if value is not None}, schema)
+    check(given, schema, origin="overrides")
+    name = pairing or given.get("pairing") or os.environ.get("NEUROSCOPE_PAIRING") or tree.get("pairing")
+    return _settle(name, merge(tree, given), root)
+
+
+def from_snakemake(config: Mapping[str, Any], pairing: str | None = None) -> Settings:
+    """Settings from the mapping that Snakemake merged from config.yaml, --configfile and --config.
+
+    NEUROSCOPE_PAIRING counts unless --config names another pairing than config.yaml does. Rules pass `pairing` from
+    their wildcard, so that a job on another machine does not depend on the environment it was submitted from.
+    """
+    root = repository_root(None)
+    tree = {key: _plain(value) for key, value in config.items()}
+    check(tree, _schema(root), origin="config")
+    if pairing is None:
+        on_file = read_yaml(config_path(root, None)).get("pairing")
+        pairing = tree.get("pairing")
+        if pairing in (None, on_file):
+            pairing = os.environ.get("NEUROSCOPE_PAIRING") or on_file
+    return _settle(pairing, tree, root)
+
+
+def pairings() -> list[str]:
+    """Names of the pairings there are, sorted."""
+    return pairing_names(repository_root(None))
+
+
+def load_pairing(name: str) -> Pairing:
+    """A pairing by name. Raises ConfigError that names the known ones."""
+    return read_pairing(name, repository_root(None))[0]
+
+
+def repository_root(config: Path | None = None) -> Path:
+    """The folder that holds config/config.yaml: above `config`, above the working directory, or beside the package."""
+    chosen = config or (Path(found) if (found := os.environ.get("NEUROSCOPE_CONFIG")) else None)
+    starts = [Path(chosen).expanduser().absolute().parent] if chosen else []
+    starts += [Path.cwd(), Path(__file__).absolute().parents[2]]
+    for start in starts:
+        for folder in (start, *start.parents):
+            if (folder / "config/config.yaml").is_file() and (folder / "workflow/schemas").is_dir():
+                return folder
+    raise ConfigError(
+        "config/config.yaml was not found above the working directory. Run from a clone of the repository, "
+        "or set NEUROSCOPE_CONFIG to a config.yaml inside one."
+    )
+
+
+def config_path(root: Path, config: Path | None) -> Path:
+    """The configuration file in use."""
+    if config is not None:
+        return Path(config).expanduser()
+    if named := os.environ.get("NEUROSCOPE_CONFIG"):
+        return Path(named).expanduser()
+    return root / "config/config.yaml"
+
+
+def _schema(root: Path) -> Tree:
+    return read_schema(root / "workflow/schemas/config.schema.yaml")
+
+
+def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
+    builtin = defaults(_schema(root))
+    pairing, of_pairing = read_pairing(name or builtin["pairing"], root)
+    full = merge(builtin, of_pairing, tree)
+    pairing = replace_fields(pairing, full, root)
+    return Settings(
+        root=root,
+        pairing=pairing,
+        device=full["device"],
+        quantization=full["quantization"],
+        results=root / Path(full["results"].replace("{pairing}", pairing.name)).expanduser(),
+        corpus=_corpus(full["corpus"]),
+        calibration=Calibration(**full["calibration"]),
+        examples=Examples(**full["examples"]),
+        sweep=Sweep(**full["sweep"]),
+        training=Training(**full["training"]),
+        labels=Labels(**_frozen(full["labels"])),
+        ranking=RankingDefaults(**full["ranking"]),
+        serve=Serve(**_frozen(full["serve"])),
+    )
+
+
+def _corpus(tree: Tree) -> Corpus:
+    own = tree["path"] is not None
+    return Corpus(
+        path=str(Path(tree["path"]).expanduser().absolute()) if own else None,
+        sources=() if own else tuple(CorpusSource(**source) for source in tree["sources"]),
+        chat=None if own or not tree["chat"]["documents"] else ChatCorpus(**tree["chat"]),
+        document_chars=tree["document_chars"],
+        seed=tree["seed"],
+    )
+
+
+def _frozen(tree: Tree) -> Tree:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in tree.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Snakemake's own mapping types as plain ones."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,193 @@
+"""The settings as plain frozen records, one class a section of config.yaml.
+
+Types, ranges and meanings of the fields stand in workflow/schemas/config.schema.yaml; values come from `load`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class SaeSource:
+    """Where a pairing's sparse autoencoder is and how its file is read."""
+
+    source: str
+    path: str | None
+    format: str
+    input_norm: str | None
+    width: int
+
+    @property
+    def uri(self) -> str:
+        """One name of the file, for `sources.resolve`."""
+        if self.path is None:
+            return self.source
+        base, at, revision = self.source.partition("@") if self.source.startswith("hf://") else (self.source, "", "")
+        return f"{base.rstrip('/')}/{self.path}{at}{revision}"
+
+
+@dataclass(frozen=True, slots=True)
+class Neuronpedia:
+    """A pairing's names on Neuronpedia."""
+
+    model_id: str
+    sae_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """Figures that a release states."""
+
+    l0: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A model and the sparse autoencoder read on one of its layers."""
+
+    name: str
+    model: str
+    sae: SaeSource
+    layer: int
+    dtype: str
+    neuronpedia: Neuronpedia | None
+    published: Published | None
+    licence: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSource:
+    """One source of documents; `source` is a name for `sources.resolve`, or `stdlib:`."""
+
+    name: str
+    stratum: str
+    source: str
+    format: str = "auto"
+    share: float = 1.0
+    field: str = "text"
+    licence: str = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCorpus:
+    """Conversations that the pairing's own model writes."""
+
+    documents: int
+    share: float
+    max_tokens: int
+    temperature: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    path: str | None
+    """The user's own folder or file; replaces `sources` and `chat`."""
+    sources: tuple[CorpusSource, ...]
+    chat: ChatCorpus | None
+    document_chars: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    samples: int
+    per_feature: int
+    sampled: int
+    held_out: int
+    pool: int
+    min_firings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    window: int
+    batch: int
+    chunk_documents: int
+    shards: int
+    bos: bool
+    threads: int
+    outlier_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    tokens: int
+    width: int
+    steps: int
+    batch: int
+    k: int
+    lr: float
+    warmup: int
+    decay: float
+    aux_k: int
+    aux_weight: float
+    dead_tokens: int
+    held_out: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    priority: tuple[str, ...]
+    labeler: str
+    examples_per_feature: int
+    concurrency: int
+    max_cost_usd: float
+    score: bool
+    min_score: float
+    replace_low: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankingDefaults:
+    filter: str
+    threshold: float
+    top_k: int
+    stratum: str
+    stats: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    host: str
+    port: int
+    features_port: int
+    ring: int
+    queue: int
+    max_streams: int
+    api_key_env: str
+    allowed_hosts: tuple[str, ...]
+    allowed_origins: tuple[str, ...]
+    heartbeat_s: float
+    drain_s: float
+    decoder: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that config.yaml, the pairing and the flags settle, with no value left open."""
+
+    root: Path
+    """The repository: relative paths start here."""
+    pairing: Pairing
+    device: str
+    quantization: str
+    results: Path
+    """Absolute folder of this pairing's results."""
+    corpus: Corpus
+    calibration: Calibration
+    examples: Examples
+    sweep: Sweep
+    training: Training
+    labels: Labels
+    ranking: RankingDefaults
+    serve: Serve

@@ -1,0 +1,98 @@
+"""Files of our own on disk: where the cache is, how bytes are compared, how a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neuroscope.errors import SourceError
+
+
+def cache_dir() -> Path:
+    """`NEUROSCOPE_CACHE`, else `neuroscope` below `XDG_CACHE_HOME` or ~/.cache."""
+    if own := os.environ.get("NEUROSCOPE_CACHE"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "neuroscope"
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_sha256(path: Path) -> str:
+    """SHA-256 over a folder's files: a line `sha256  relative/name` for each, sorted by name."""
+    path = Path(path)
+    files = sorted(entry.relative_to(path).as_posix() for entry in path.rglob("*") if entry.is_file())
+    lines = "".join(f"{file_sha256(path / name)}  {name}\n" for name in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+@contextmanager
+def replace_atomically(path: Path) -> Iterator[Path]:
+    """A unique path beside `path`, not yet a file: what the block writes there is renamed to it when the block ends well, removed when it raises.
+
+    Readers see the old file or the new one, whole. The bytes are on disk before the name is.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
+    try:
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+        _flush(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replace_directory_atomically(path: Path) -> Iterator[Path]:
+    """As `replace_atomically`, for a folder. When another process was first, its folder stays and ours is dropped."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for entry in temporary.rglob("*"):
+            if entry.is_file():
+                _flush(entry)
+        try:
+            temporary.rename(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        _flush(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_pin(path: Path, uri: str, expected: str | None, *, remedy: str) -> str | None:
+    """`expected` when the bytes at `path` have that SHA-256. Raises SourceError with both sums otherwise."""
+    if expected is None:
+        return None
+    found = folder_sha256(path) if path.is_dir() else file_sha256(path)
+    if found != expected:
+        raise SourceError(f"{uri}: the bytes are not the pinned ones (sha256 {found}, expected {expected}). {remedy}")
+    return expected
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
