@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from neuroscope.sae.autoencoder import SparseActs
 
 PREFILL_CELL = 64
-"""Prompts run in cells of this many positions on a fixed grid: a cell's numbers do not depend on what follows."""
+"""Prompts run in cells of this many positions on a fixed grid: what follows a cell never changes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""A key-value cache that appends in place and can be cut back to any length.
+
+transformers' own dynamic cache copies every key and value for every token, and cannot be cut back once a
+sliding window is full. Here each layer has spare room that doubles, and keeps all positions: the attention mask,
+not the cache, hides what lies before a sliding window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+
+FIRST_CAPACITY = 256
+
+
+class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+    """One decoder layer's keys and values [batch, heads, capacity, head_dim], of which `length` are filled."""
+
+    keys: Any
+    values: Any
+    is_initialized: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Append the new positions; the keys and values of all positions so far, as views."""
+        start, end = self.length, self.length + key_states.shape[-2]
+        if not self.is_initialized or end > self.keys.shape[-2]:
+            self.keys = self._grown(self.keys, key_states, end)
+            self.values = self._grown(self.values, value_states, end)
+            self.is_initialized = True
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def _grown(self, full: Tensor | None, new: Tensor, needed: int) -> Tensor:
+        capacity = max(FIRST_CAPACITY, 2 * needed)
+        grown = new.new_empty(*new.shape[:2], capacity, new.shape[-1])
+        if full is not None:
+            grown[:, :, : self.length] = full[:, :, : self.length]
+        return grown
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+
+def make_cache(config: Any) -> Cache:
+    """An empty cache for one sequence of the model with this config."""
+    cache = DynamicCache(config=config)
+    if all(type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in cache.layers):
+        cache.layers = [GrowingLayer() for _ in cache.layers]
+    return cache
+
+
+def truncate(cache: Cache, length: int) -> int:
+    """Keep the first `length` positions; how many are kept, 0 when the cache cannot be cut and must be replaced.
+
+    Caches of recurrent or other state cannot be cut back: they hold no single positions.
+    """
+    if not all(isinstance(layer, GrowingLayer) for layer in cache.layers):
+        return 0
+    for layer in cache.layers:
+        layer.length = min(layer.length, length)
+    return min(int(layer.length) for layer in cache.layers)

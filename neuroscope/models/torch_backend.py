@@ -1,0 +1,92 @@
+"""A transformers model as a `Backend`: cached forward passes with the residual of one layer.
+
+Everything about chat, text and sampling is elsewhere; where the residual is taken is `hooks`' business.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuroscope.errors import ModelError
+from neuroscope.models.backend import Forward
+from neuroscope.models.cache import make_cache, truncate
+from neuroscope.models.hooks import residual_after, residual_at
+
+
+class TorchBackend:
+    """One sequence at a time through `model`, hooked at the output of decoder layer `layer`.
+
+    The hook is registered for the duration of a forward pass and taken away again.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, layer: int) -> None:
+        config = model.config.get_text_config(decoder=True)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.layer: int = layer
+        self.context_length: int = config.max_position_embeddings
+        self.d_model: int = config.hidden_size
+        parameters = inspect.signature(model.forward).parameters
+        self._cache_argument = (
+            "cache" if "cache" in parameters else "past_key_values"
+        )  # before transformers 5.2x
+        self._keeps_logits = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
+        self._cache = make_cache(model.config)
+        self._length = 0
+        with residual_at(model, layer):  # refuses a layer that is not there
+            pass
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
+
+    @torch.inference_mode()
+    def forward(self, ids: Sequence[int]) -> Forward:
+        """Append `ids` to the cache and run them.
+
+        Raises ModelError when they do not fit the context or the model's numbers are not finite.
+        """
+        if not ids or self._length + len(ids) > self.context_length:
+            raise ModelError(
+                f"{len(ids)} tokens after {self._length} cannot run: the context is {self.context_length}."
+            )
+        input_ids = torch.tensor([list(ids)], device=self.device)
+        with residual_at(self.model, self.layer) as tap:
+            output = self.model(
+                input_ids=input_ids,
+                use_cache=True,
+                **{self._cache_argument: self._cache},
+                **self._keeps_logits,
+            )
+        self._length += len(ids)
+        return Forward(logits=output.logits[0, -1].float(), residual=tap.take()[0])
+
+    def rewind(self, length: int) -> int:
+        """Keep at most `length` cached positions; all of them can be kept, or for recurrent caches none."""
+        kept = truncate(self._cache, length) if length > 0 else 0
+        if kept == 0:
+            self._cache = make_cache(self.model.config)
+        self._length = kept
+        return kept
+
+    def residuals(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The residual [batch, seq, d_model] of right-padded `ids` [batch, seq], `mask` True on real tokens.
+
+        The pass stops after the hooked layer and keeps no cache. No attention mask is needed: attention looks
+        back only, so padding on the right never reaches a real token. Rows at padding positions are zero.
+        """
+        if ids.shape != mask.shape or ids.dim() != 2:
+            raise ModelError(f"ids {list(ids.shape)} and mask {list(mask.shape)} must both be [batch, seq].")
+        mask = mask.to(self.device, torch.bool)
+        if (mask[:, 1:] & ~mask[:, :-1]).any():
+            raise ModelError("The batch is not padded on the right: a real token follows padding.")
+        input_ids = ids.to(self.device)
+        forward: Callable[[], Any] = lambda: self.model(input_ids=input_ids, use_cache=False)  # noqa: E731
+        residual = residual_after(self.model, self.layer, forward)  # [batch, seq, d_model]
+        return residual.masked_fill(~mask.unsqueeze(-1), 0)
