@@ -1,0 +1,49 @@
+# Two commands: `make demo` shows the whole thing on a small real model, `make test` runs every test.
+# Either one makes .venv first when it is missing. Paths are relative, so a checkout may lie in a path with spaces.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format clean distclean
+
+# Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
+PYTHON ?=
+PORT ?= 8080
+FEATURES_PORT ?= 8081
+CORES ?= all
+
+PY := .venv/bin/python
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+
+.venv/installed: pyproject.toml constraints.txt install.sh
+	@PYTHON="$(PYTHON)" ./install.sh
+
+demo: export NEUROSCOPE_PAIRING := smollm2-135m
+demo: .venv/installed ## the pipeline on SmolLM2-135M, then the server; a second run only serves
+	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT) --check
+	@$(PY) -m snakemake --cores $(CORES) --quiet host rules -- all
+	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT)
+
+test: .venv/installed ## every test
+	@$(PY) -m pytest
+
+check: .venv/installed ## formats, lint, types and the pipeline's own lint
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m snakefmt --check Snakefile workflow
+	@$(PY) -m snakemake --lint
+
+format: .venv/installed ## what `make check` asks for, where a tool can do it
+	@$(PY) -m ruff format .
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m snakefmt Snakefile workflow
+
+clean: ## results and caches of tools; downloads and .venv stay
+	@rm -rf results/* .snakemake .mypy_cache .ruff_cache .pytest_cache build dist
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## as clean, and .venv
+	@rm -rf .venv ./*.egg-info
