@@ -1,0 +1,10 @@
+"""results.duckdb: everything known about a pairing's features, in one file that other programs can query.
+
+The only owner of DuckDB.
+"""
+
+from __future__ import annotations
+
+from neuroscope.store.results import FeatureLabel, Results, open_results
+
+__all__ = ["FeatureLabel", "Results", "open_results"]

@@ -1,0 +1,49 @@
+"""Connections to a results database: for a writer, and for readers that may touch nothing else.
+
+Readers attach the file to an in-memory database of their own: `duckdb.connect(path)` shares one instance per path
+within a process, so that after the file was replaced a new reader would still see the old one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from neuroscope.errors import ArtefactError
+from neuroscope.store.schema import STORAGE_VERSION
+
+
+def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    """A locked-down connection whose default database is the file at `path`."""
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": memory_limit,
+        "threads": 1,
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    connection = duckdb.connect(config=config)
+    try:
+        connection.execute(f"ATTACH {quote(str(path))} AS results (READ_ONLY)")
+        connection.execute("USE results")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+    except duckdb.Error as error:
+        connection.close()
+        raise ArtefactError(
+            f"{path} cannot be opened as a results database: {error}. Make it anew with `snakemake labels`."
+        ) from error
+    return connection
+
+
+def attach_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
+    """A connection whose default database is a new file at `path`, in the storage format old clients can read."""
+    connection = duckdb.connect()
+    connection.execute(f"ATTACH {quote(str(path))} AS results (STORAGE_VERSION '{STORAGE_VERSION}')")
+    connection.execute("USE results")
+    return connection
+
+
+def quote(text: str) -> str:
+    """`text` as a string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,153 @@
+"""Reads results.duckdb: for the server, the command line and notebooks. Never writes.
+
+The file is checked against its manifest before it is believed: a truncated or replaced one opens without a word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import duckdb
+import numpy as np
+
+from neuroscope.errors import ArtefactError
+from neuroscope.manifest import Fingerprint
+from neuroscope.stats import CalibrationStats
+from neuroscope.store.checks import check_against_manifest
+from neuroscope.store.connect import attach_read_only
+
+KINDS = ("top", "sample", "held_out")
+
+
+class FeatureLabel(NamedTuple):
+    """The label shown for a feature."""
+
+    feature: int
+    label: str
+    source: str
+    confidence: str | None
+    balanced_accuracy: float | None
+
+
+def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True) -> Results:
+    """Open a results database read-only, one thread, no access to other files.
+
+    Raises ArtefactError when it is missing, when its bytes are not those of the manifest beside it, or when it was
+    made by another fingerprint than the manifest says. Whether the fingerprint suits the model is the caller's check.
+    """
+    path = Path(path)
+    expected = check_against_manifest(path) if check else None
+    results = Results(path, attach_read_only(path, memory_limit))
+    if expected is not None and (differences := results.fingerprint().mismatches(expected)):
+        results.close()
+        raise ArtefactError(
+            f"{path} and its manifest were made by different runs: {'; '.join(differences)}. "
+            "Make both anew with `snakemake labels`."
+        )
+    return results
+
+
+class Results:
+    """An open results database. Threads may share it: each question has its own cursor."""
+
+    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+        self.path = path
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def meta(self) -> dict[str, Any]:
+        """Every entry of `meta`, decoded."""
+        return {row["key"]: json.loads(row["value"]) for row in self._rows("SELECT key, value FROM meta")}
+
+    def fingerprint(self) -> Fingerprint:
+        """What made this database."""
+        return Fingerprint.from_json(self.meta()["fingerprint"])
+
+    def strata(self) -> list[str]:
+        """Strata with statistics, `all` among them."""
+        return [
+            row["stratum"] for row in self._rows("SELECT DISTINCT stratum FROM features ORDER BY stratum")
+        ]
+
+    def stats(self, stratum: str = "all") -> CalibrationStats:
+        """Statistics of one stratum. Raises ArtefactError when the database has none for it."""
+        names = ("n_fired", "mean_firing", "variance_firing", "mean_all", "variance_all", "max_activation")
+        query = f"SELECT n_tokens, {', '.join(names)} FROM features WHERE stratum = ? ORDER BY feature"
+        with self._connection.cursor() as cursor:
+            found = cursor.execute(query, [stratum]).fetchnumpy()
+        if not len(found["n_fired"]):
+            raise ArtefactError(
+                f"{self.path} has no statistics for stratum {stratum!r}. It has: {', '.join(self.strata())}."
+            )
+        arrays = [np.ma.filled(np.ma.asarray(found[name], np.float64), np.nan) for name in names[1:]]
+        return CalibrationStats(int(found["n_tokens"][0]), np.asarray(found["n_fired"], np.int64), *arrays)
+
+    def labels(self) -> list[FeatureLabel]:
+        """The label shown for each feature that has one, in order of feature."""
+        query = (
+            "SELECT feature, label, source, confidence, balanced_accuracy FROM feature "
+            "WHERE source IS NOT NULL ORDER BY feature"
+        )
+        return [FeatureLabel(**row) for row in self._rows(query)]
+
+    def feature(self, index: int) -> dict[str, Any] | None:
+        """Everything about one feature but its examples; None when there is no such feature."""
+        found = self._rows("SELECT * FROM feature WHERE feature = ?", [index])
+        if not found:
+            return None
+        return found[0] | {
+            "strata": self._about("features", "stratum, n_tokens, n_fired, firing_rate, mean_firing", index),
+            "histogram": self._rows(
+                "SELECT histogram FROM features WHERE feature = ? AND stratum = 'all'", [index]
+            )[0]["histogram"],
+            "labels": self._about(
+                "labels", "source, label, confidence, model, method, created_at, rank", index
+            ),
+            "scores": self._about("scores", "* EXCLUDE feature", index),
+            "logits": self._about("logits", "kind, rank, token_id, token, weight", index),
+            "neighbours": self._rows(
+                "SELECT n.other, v.label, n.cofiring FROM neighbours n JOIN feature v ON v.feature = n.other "
+                "WHERE n.feature = ? ORDER BY n.cofiring DESC, n.other",
+                [index],
+            ),
+        }
+
+    def examples(self, index: int, kind: str = "top", n: int = 20) -> list[dict[str, Any]]:
+        """At most `n` examples of one kind (top, sample, held_out), in order of rank."""
+        if kind not in KINDS:
+            raise ValueError(f"kind {kind!r} is unknown; choose one of {', '.join(KINDS)}")
+        return self._rows(
+            "SELECT * FROM examples WHERE feature = ? AND kind = ? ORDER BY rank LIMIT ?", [index, kind, n]
+        )
+
+    def search(self, text: str, limit: int = 50) -> list[dict[str, Any]]:
+        """Features whose shown label contains `text` in any case, best scored first."""
+        return self._rows(
+            "SELECT feature, label, source, confidence, balanced_accuracy, firing_rate FROM feature "
+            "WHERE source IS NOT NULL AND contains(lower(label), lower(?)) "
+            "ORDER BY balanced_accuracy DESC NULLS LAST, feature LIMIT ?",
+            [text, limit],
+        )
+
+    def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
+        return self._rows(f"SELECT {columns} FROM {table} WHERE feature = ? ORDER BY ALL", [index])
+
+    def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, list(parameters))
+            names = [column[0] for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
