@@ -32,7 +32,9 @@ def read_pairing(name: str, root: Path) -> tuple[Pairing, Tree]:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]}? " if close else ""
-        raise ConfigError(f"There is no pairing {name!r}. {hint}Known: {', '.join(known)}; a new one is {path}.")
+        raise ConfigError(
+            f"There is no pairing {name!r}. {hint}Known: {', '.join(known)}; a new one is {path}."
+        )
     tree = read_yaml(path)
     check(tree, read_schema(root / "workflow/schemas/pairing.schema.yaml"), origin=str(path))
     sections = tree.get("defaults") or {}
@@ -50,7 +52,9 @@ def replace_fields(pairing: Pairing, config: Mapping[str, Any], root: Path) -> P
     width = parse_width(given.pop("width", pairing.sae.width))
     sae = replace(pairing.sae, width=width, **given)
     if "source" in given:
-        sae = replace(sae, source=_source(sae.source, root), path=given.get("path", _path_in(sae.source, pairing)))
+        sae = replace(
+            sae, source=_source(sae.source, root), path=given.get("path", _path_in(sae.source, pairing))
+        )
     if "path" not in given and sae.path is not None:
         sae = replace(sae, path=_path_at(sae.path, layer, width, pairing))
     model = _source(config.get("model") or pairing.model, root)
@@ -67,7 +71,9 @@ def parse_width(width: int | str) -> int:
     if width.isdigit():
         return int(width)
     thousands = int(width[:-1]) * (1000 if width[-1] in "kK" else 1_000_000)
-    return int(1 << round(thousands.bit_length() - 1 + (thousands > 1.42 * (1 << (thousands.bit_length() - 1)))))
+    return int(
+        1 << round(thousands.bit_length() - 1 + (thousands > 1.42 * (1 << (thousands.bit_length() - 1))))
+    )
 
 
 def _pairing(name: str, tree: Tree, root: Path) -> Pairing:
@@ -114,7 +120,9 @@ def _path_at(path: str, layer: int, width: int, pairing: Pairing) -> str:
     if width != pairing.sae.width:
         moved = re.sub(r"width_\d+[km]", f"width_{_release_width(width)}", moved)
     if moved == path:
-        raise ConfigError(f"The SAE's path {path!r} names neither layer nor width: set sae.path (--sae-path) too.")
+        raise ConfigError(
+            f"The SAE's path {path!r} names neither layer nor width: set sae.path (--sae-path) too."
+        )
     return moved
 
 

@@ -44,7 +44,9 @@ def read_yaml(path: Path) -> Tree:
 def check(tree: Mapping[str, Any], schema: Tree, *, origin: str) -> None:
     """Raises ConfigError that names the key, what was found and what is accepted."""
     _refuse_unknown_keys(tree, schema, origin)
-    errors = sorted(Draft202012Validator(schema).iter_errors(tree), key=lambda error: list(map(str, error.path)))
+    errors = sorted(
+        Draft202012Validator(schema).iter_errors(tree), key=lambda error: list(map(str, error.path))
+    )
     if errors:
         raise ConfigError("\n".join(f"{origin}: {_sentence(error)}" for error in errors))
 

@@ -24,7 +24,9 @@ class SaeSource:
         """One name of the file, for `sources.resolve`."""
         if self.path is None:
             return self.source
-        base, at, revision = self.source.partition("@") if self.source.startswith("hf://") else (self.source, "", "")
+        base, at, revision = (
+            self.source.partition("@") if self.source.startswith("hf://") else (self.source, "", "")
+        )
         return f"{base.rstrip('/')}/{self.path}{at}{revision}"
 
 
@@ -65,9 +67,8 @@ class CorpusSource:
     name: str
     stratum: str
     source: str
-    format: str = "auto"
-    share: float = 1.0
-    field: str = "text"
+    format: str = "files"
+    max_documents: int | None = None
     licence: str = "unknown"
 
 
@@ -76,10 +77,11 @@ class ChatCorpus:
     """Conversations that the pairing's own model writes."""
 
     documents: int
-    share: float
     max_tokens: int
     temperature: float
+    top_p: float
     seed: int
+    batch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,5 +47,7 @@ def resolve(uri: str, *, cache: Path | None = None, progress: bool = True) -> Re
     if source.kind == "pypi":
         return resolve_index(source, cache=cache or cache_dir(), progress=progress)
     if source.kind == "stdlib":
-        raise SourceError(f"{uri}: the standard library is read by the corpus, it has no single path to resolve.")
+        raise SourceError(
+            f"{uri}: the standard library is read by the corpus, it has no single path to resolve."
+        )
     return resolve_path(source)

@@ -82,7 +82,9 @@ def check_pin(path: Path, uri: str, expected: str | None, *, remedy: str) -> str
         return None
     found = folder_sha256(path) if path.is_dir() else file_sha256(path)
     if found != expected:
-        raise SourceError(f"{uri}: the bytes are not the pinned ones (sha256 {found}, expected {expected}). {remedy}")
+        raise SourceError(
+            f"{uri}: the bytes are not the pinned ones (sha256 {found}, expected {expected}). {remedy}"
+        )
     return expected
 
 

@@ -35,6 +35,13 @@ class Source:
     sha256: str | None = None
     dataset: bool = False
 
+    def at(self, revision: str) -> str:
+        """The same hub source at another revision, as a name."""
+        folder = "datasets/" if self.dataset else ""
+        path = f"/{self.path}" if self.path else ""
+        pin = f"#sha256={self.sha256}" if self.sha256 else ""
+        return f"hf://{folder}{self.name}{path}@{revision}{pin}"
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
