@@ -1,8 +1,8 @@
 """How the pipeline's processes behave: one run per results folder, no job outlives its run, errors are told.
 
 `hold` is for the run (the Snakefile calls it on start), `run` for a job (each script is one call of it). The
-locks are the operating system's: they end with their process, however it ends, so none is ever stale. What a job
-does is the business of the function it is given.
+locks are the operating system's: they end with their process, however it ends, so none is ever stale. What a
+job does is the business of the function it is given.
 """
 
 from __future__ import annotations
