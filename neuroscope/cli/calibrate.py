@@ -1,0 +1,60 @@
+"""`neuroscope calibrate`: how often and how strongly each feature fires."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
+from neuroscope.cli.output import show
+from neuroscope.cli.pipeline import run_target
+
+
+@click.group()
+def calibrate() -> None:
+    """Firing statistics of every feature."""
+
+
+@calibrate.command("run")
+@with_pairing
+@with_corpus
+@with_cores
+def run_calibration(samples: int | None, cores: int | None, **flags: Any) -> None:
+    """Measure firing rates on a small part of the corpus."""
+    run_target("calibration", overrides(flags, calibration__samples=samples), cores=cores)
+
+
+@calibrate.command("show")
+@click.option("--stats", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A stats.json.")
+@click.option("--pairing", help="Model and SAE by name: a file in config/pairings.")
+@click.option("--stratum", default="all", show_default=True, help="Kind of text, when the results are read.")
+@click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to show.")
+@as_json
+def show_calibration(stats: Path | None, pairing: str | None, stratum: str, top: int, as_json: bool) -> None:
+    """The features that fire most often."""
+    import numpy as np
+
+    from neuroscope import settings, store
+    from neuroscope.stats import CalibrationStats
+
+    labels: dict[int, str] = {}
+    if stats is not None:
+        measured = CalibrationStats.from_json(stats)
+    else:
+        with store.open_results(settings.load(pairing).results / "results.duckdb") as results:
+            measured = results.stats(stratum)
+            labels = {row.feature: row.label for row in results.labels()}
+    rows = [
+        {
+            "feature": int(feature),
+            "firing_rate": float(measured.firing_rate[feature]),
+            "mean_firing": float(measured.mean_firing[feature]),
+            "variance_firing": float(measured.variance_firing[feature]),
+            "max_activation": float(measured.max_activation[feature]),
+            "label": labels.get(int(feature), f"feature_{feature}"),
+        }
+        for feature in np.argsort(-measured.firing_rate, kind="stable")[:top]
+    ]
+    show(rows, as_json=as_json)

@@ -1,0 +1,104 @@
+"""`neuroscope labels`: names of features, and how far they can be trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
+from neuroscope.cli.output import show
+from neuroscope.cli.pipeline import run_target
+
+
+@click.group()
+def labels() -> None:
+    """Names of features and their scores."""
+
+
+@labels.command()
+@with_pairing
+@with_corpus
+@click.option("--examples-per-feature", type=click.IntRange(1), help="Strongest examples the labeler sees.")
+@click.option("--labeler", metavar="NAME", help="tokens (no key needed) or a Claude model id.")
+@click.option("--concurrency", type=click.IntRange(1), help="Calls to Claude in flight at once.")
+@click.option("--score/--no-score", default=None, help="Also run detection scoring.")
+@with_cores
+def generate(samples: int | None, cores: int | None, **flags: Any) -> None:
+    """Collect max-activating examples, name every feature and write results.duckdb, statistics included."""
+    run_target("labels", overrides(flags, examples__samples=samples), cores=cores)
+
+
+@labels.command()
+@with_pairing
+@click.option(
+    "--labels", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A labels.json."
+)
+@with_cores
+def score(path: Path | None, cores: int | None, **flags: Any) -> None:
+    """Score labels by detection on held-out text: the results' own, or those of a labels.json."""
+    run_target("scores", overrides(flags, labels__score=True), cores=cores)
+
+
+@labels.command("show")
+@click.option("--features", metavar="I,J,...", help="Only these features.")
+@click.option("--search", metavar="TEXT", help="Only labels that contain TEXT.")
+@click.option(
+    "--labels", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A labels.json."
+)
+@click.option("--pairing", help="Model and SAE by name: a file in config/pairings.")
+@as_json
+def show_labels(
+    features: str | None, search: str | None, path: Path | None, pairing: str | None, as_json: bool
+) -> None:
+    """Labels of some features, or of all that have one."""
+    wanted = _indices(features)
+    rows = _from_file(path) if path is not None else _from_results(pairing)
+    by_feature = {row["feature"]: row for row in rows}
+    if wanted is not None:
+        rows = [by_feature.get(feature, _unlabelled(feature)) for feature in wanted]
+    if search:
+        rows = [row for row in rows if search.lower() in row["label"].lower()]
+    show(rows, as_json=as_json, empty="No feature matches.")
+
+
+def _from_results(pairing: str | None) -> list[dict[str, Any]]:
+    from neuroscope import settings, store
+
+    with store.open_results(settings.load(pairing).results / "results.duckdb") as results:
+        return [row._asdict() for row in results.labels()]
+
+
+def _from_file(path: Path) -> list[dict[str, Any]]:
+    from neuroscope.labels import read_labels
+
+    return [
+        _unlabelled(label.feature)
+        | {"label": label.label, "source": label.source, "confidence": label.confidence}
+        for label in read_labels(path).labels
+    ]
+
+
+def _unlabelled(feature: int) -> dict[str, Any]:
+    return {
+        "feature": feature,
+        "label": f"feature_{feature}",
+        "source": None,
+        "confidence": None,
+        "balanced_accuracy": None,
+    }
+
+
+def _indices(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        found = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is not a list of numbers such as 4521,3022", param_hint="--features"
+        ) from error
+    if any(index < 0 for index in found):
+        raise click.BadParameter("features are counted from 0", param_hint="--features")
+    return found

@@ -1,0 +1,67 @@
+"""What commands print on stdout: an aligned table for people, JSON for programs. Nothing else goes there."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "") -> None:
+    """Prints records; their keys are the columns. `empty` is said on stderr when there are none."""
+    if as_json:
+        click.echo(json.dumps([{key: _plain(value) for key, value in row.items()} for row in rows], indent=2))
+        return
+    if not rows:
+        click.echo(empty, err=True)
+        return
+    columns = list(rows[0])
+    table = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    right = [all(_is_number(row[column]) for row in rows) for column in columns]
+    for line in table:
+        cells = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, right, strict=True)
+        )
+        click.echo("  ".join(cells).rstrip())
+
+
+def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
+    """Prints one record, a line for each field."""
+    if as_json:
+        click.echo(json.dumps({key: _plain(value) for key, value in record.items()}, indent=2))
+        return
+    width = max(map(len, record))
+    for key, value in record.items():
+        click.echo(f"{key.ljust(width)}  {_cell(value)}")
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: a number that is not there is null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, bool | int | float | str) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value)

@@ -1,0 +1,106 @@
+"""`neuroscope serve`: checks what can be checked, then becomes gunicorn.
+
+The server itself is `neuroscope.wsgi` with gunicorn.conf.py, as it is without this command.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from neuroscope.cli.flags import overrides, with_cores, with_pairing
+from neuroscope.cli.pipeline import run_target
+from neuroscope.errors import ConfigError, NeuroscopeError
+
+
+@click.command()
+@with_pairing
+@click.option("--top-k", type=click.IntRange(1), help="Features reported for a token at most.")
+@click.option("--host", help="Address of both ports; one that is not loopback needs a key.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the chat API.")
+@click.option("--features-port", type=click.IntRange(1, 65535), help="Port of the features stream.")
+@click.option(
+    "--feature-filter",
+    type=click.Choice(["none", "frequency", "surprise", "combined", "frequency_surprise"]),
+    help="Which features are hidden, and the order of the others.",
+)
+@click.option(
+    "--filter-threshold", type=click.FloatRange(0, 1), help="Firing rate above which one is hidden."
+)
+@click.option(
+    "--calibration-path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A stats.json instead of the results.",
+)
+@click.option("--calibrate", is_flag=True, help="Measure firing rates first, when there are none.")
+@click.option("--check", is_flag=True, help="Only see whether both ports are free.")
+@with_cores
+def serve(calibrate: bool, check: bool, cores: int | None, **flags: Any) -> None:
+    """Serve the chat API and the features stream.
+
+    Both ports are on this machine only. Ctrl-C ends the server.
+    """
+    from neuroscope import settings
+
+    given = overrides(flags)
+    settled = settings.load(overrides=given)
+    check_ports(settled.serve.host, settled.serve.port, settled.serve.features_port)
+    if check:
+        return
+    if calibrate:
+        run_target("calibration", given, cores=cores)
+    environment = {**os.environ, "NEUROSCOPE_PAIRING": settled.pairing.name}
+    if given:
+        environment["NEUROSCOPE_CONFIG"] = str(_write_config(settled, given))
+    os.chdir(settled.root)
+    command = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-c",
+        str(settled.root / "gunicorn.conf.py"),
+        "neuroscope.wsgi",
+    ]
+    os.execve(sys.executable, command, environment)
+
+
+def check_ports(host: str, port: int, features_port: int) -> None:
+    """Raises NeuroscopeError that names the port which cannot be bound, and why."""
+    if port == features_port:
+        raise ConfigError(
+            f"--port and --features-port are both {port}; the chat API and the features need one each."
+        )
+    for number, flag in ((port, "--port"), (features_port, "--features-port")):
+        try:
+            with socket.create_server((host, number), reuse_port=False):
+                pass
+        except socket.gaierror as error:
+            raise ConfigError(
+                f"--host {host!r} is not an address of this machine: {error.strerror}."
+            ) from error
+        except OSError as error:
+            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
+            raise NeuroscopeError(
+                f"Port {number} on {host} {reason}. Choose another with {flag} N."
+            ) from error
+
+
+def _write_config(settled: Any, given: dict[str, Any]) -> Path:
+    """The configuration with the flags in it, where the server and its restarted workers find it."""
+    from neuroscope.settings import config_path
+    from neuroscope.settings.schema import merge, nest, read_schema, read_yaml
+    from neuroscope.sources import replace_atomically
+
+    schema = read_schema(settled.root / "workflow/schemas/config.schema.yaml")
+    tree = merge(read_yaml(config_path(settled.root, None)), nest(given, schema))
+    path = settled.results / f".serve-{settled.serve.port}.yaml"
+    with replace_atomically(path) as temporary:
+        temporary.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
+    return Path(path)

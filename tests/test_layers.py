@@ -1,0 +1,180 @@
+"""The shape of the package: imports point down, they make no circle, third-party packages have owners.
+
+Read from the sources, not from what happens to be imported. A new module without a place in LAYERS fails.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "neuroscope"
+
+LAYERS = {
+    "errors": 1,
+    "events": 1,
+    "sources": 1,
+    "sae": 2,
+    "models": 2,
+    "stats": 2,
+    "ranking": 2,
+    "corpus": 3,
+    "corpus_readers": 3,
+    "examples": 3,
+    "labels": 3,
+    "store": 3,
+    "manifest": 3,
+    "settings": 3,
+    "chat_corpus": 4,
+    "sweep": 4,
+    "training": 4,
+    "autointerp": 4,
+    "engine": 4,
+    "scope": 4,
+    "server": 5,
+    "wsgi": 5,
+    "jobs": 5,
+    "cli": 5,
+}
+"""First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
+
+OFFLINE = {"sweep", "training", "autointerp", "chat_corpus", "corpus", "corpus_readers", "jobs"}
+ONLINE = {"engine", "server", "wsgi"}
+"""The two halves meet in files: neither imports the other."""
+
+OWNERS = {
+    "anthropic": ("autointerp",),
+    "click": ("cli",),
+    "duckdb": ("store",),
+    "flask": ("server", "wsgi"),
+    "flask_sock": ("server",),
+    "gevent": ("server", "wsgi"),
+    "gguf": ("models",),
+    "gunicorn": ("server", "wsgi"),
+    "huggingface_hub": ("sources",),
+    "jsonschema": ("settings",),
+    "simple_websocket": ("server",),
+    "tokenizers": ("models",),
+}
+"""Third-party package -> the only parts that may import it."""
+
+LOWEST = {"torch": 2, "transformers": 2, "numpy": 2, "polars": 3, "tqdm": 1, "yaml": 3}
+"""Third-party package -> the lowest layer that may import it."""
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name below `neuroscope` (empty for the package itself) -> file."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports(name: str, *, everywhere: bool = True) -> Iterator[str]:
+    """Dotted names that a module imports; with `everywhere` also inside functions and TYPE_CHECKING."""
+    tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
+    nodes = ast.walk(tree) if everywhere else iter(tree.body)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import; write the whole name"
+            assert node.module is not None
+            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
+            known = {f"neuroscope.{module}" for module in MODULES}
+            yield from submodules & known or {node.module}
+
+
+def own_imports(name: str, *, everywhere: bool = True) -> set[str]:
+    """Modules of this package that a module imports, named below `neuroscope`."""
+    found = set()
+    for imported in imports(name, everywhere=everywhere):
+        if imported == "neuroscope" or imported.startswith("neuroscope."):
+            found.add(imported.removeprefix("neuroscope").removeprefix("."))
+    return found
+
+
+def part(name: str) -> str:
+    """`server` of `server.gate`."""
+    return name.partition(".")[0]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_every_module_has_a_layer(name: str) -> None:
+    assert part(name) in LAYERS, f"neuroscope/{name} has no place in LAYERS of tests/test_layers.py"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_imports_point_down(name: str) -> None:
+    above = {
+        imported for imported in own_imports(name) if imported and LAYERS[part(imported)] > LAYERS[part(name)]
+    }
+    assert not above, f"{name} (layer {LAYERS[part(name)]}) imports {sorted(above)} from above"
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name])
+def test_nothing_imports_the_package_itself(name: str) -> None:
+    assert "" not in own_imports(name), (
+        f"{name} imports the package's public names; import the module that has them"
+    )
+
+
+def test_imports_make_no_circle() -> None:
+    graph = {name: own_imports(name, everywhere=False) - {name} for name in MODULES}
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, f"circle: {' -> '.join((*path[path.index(name) :], name))}"
+        if name in done:
+            return
+        for imported in graph.get(name, ()):
+            # A package's __init__ gathers its own modules; a module that imports a sibling is no circle.
+            if not name.startswith(f"{imported}."):
+                visit(imported, (*path, name))
+        done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if part(name) in OFFLINE | ONLINE])
+def test_the_offline_and_the_online_half_meet_in_files(name: str) -> None:
+    others = ONLINE if part(name) in OFFLINE else OFFLINE
+    crossing = {imported for imported in own_imports(name) if part(imported) in others}
+    assert not crossing, f"{name} imports {sorted(crossing)} from the other half"
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_third_party_packages_stay_with_their_owners(name: str) -> None:
+    for imported in {imported.partition(".")[0] for imported in imports(name)}:
+        if imported in OWNERS:
+            assert part(name) in OWNERS[imported], f"{name} imports {imported}; only {OWNERS[imported]} may"
+        if imported in LOWEST and name:
+            layer = LAYERS[part(name)]
+            assert layer >= LOWEST[imported], f"{name} (layer {layer}) imports {imported}"
+
+
+def test_one_file_talks_to_anthropic() -> None:
+    files = [name for name in MODULES if any(imported.startswith("anthropic") for imported in imports(name))]
+    assert len(files) <= 1, f"anthropic is imported by {files}"
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "workflow/scripts").glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_script_is_imports_and_one_call(script: Path) -> None:
+    docstring, *body = ast.parse(script.read_text(encoding="utf-8")).body
+    assert isinstance(docstring, ast.Expr), "a docstring first"
+    assert isinstance(docstring.value, ast.Constant)
+    *above, call = body
+    assert all(isinstance(node, ast.Import | ast.ImportFrom) for node in above)
+    assert isinstance(call, ast.Expr)
+    assert isinstance(call.value, ast.Call)
