@@ -1,7 +1,8 @@
-"""Who made an artefact: fingerprints, the manifest of a results folder, the revisions its sources were taken at.
+"""Who made an artefact: fingerprints, the manifest of a results folder, the revisions its sources were taken
+at.
 
-Equal width is not identity: results of another model, SAE or layer are recognised here by name. What a program does
-about a mismatch is its own decision.
+Equal width is not identity: results of another model, SAE or layer are recognised here by name. What a
+program does about a mismatch is its own decision.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ class Fingerprint:
         return cls.from_dict(tree)
 
     def mismatches(self, other: Fingerprint, *, keys: Sequence[str] = IDENTITY) -> list[str]:
-        """A sentence for each of `keys` in which the two differ; self is the artefact, `other` what is in use."""
+        """A sentence for each of `keys` in which the two differ; self is the artefact, `other` what is in
+        use.
+        """
         return [
             f"{_WORDS[key]}: made with {_shown(getattr(self, key))}, in use is {_shown(getattr(other, key))}"
             for key in keys
@@ -162,7 +165,9 @@ class Manifest:
             raise ArtefactError(f"{path} is not a manifest ({error}). Make the results anew.") from error
 
     def check(self, folder: Path, names: Sequence[str] | None = None) -> None:
-        """Raises ArtefactError that names the first of `names` (default: all) that is missing or has other bytes."""
+        """Raises ArtefactError that names the first of `names` (default: all) that is missing or has other
+        bytes.
+        """
         for name in self.files if names is None else names:
             entry = self.files.get(name)
             if entry is None or not (folder / name).is_file():
@@ -171,8 +176,8 @@ class Manifest:
                 )
             if file_sha256(folder / name) != entry.sha256:
                 raise ArtefactError(
-                    f"{folder / name} is not the file that manifest.json describes: it was changed or damaged. "
-                    "Make the results anew with `snakemake labels`."
+                    f"{folder / name} is not the file that manifest.json describes: it was changed or "
+                    "damaged. Make the results anew with `snakemake labels`."
                 )
 
 

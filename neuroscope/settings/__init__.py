@@ -1,7 +1,7 @@
 """What the user settled: config.yaml, the pairing, the environment and the flags, as one frozen record.
 
-Precedence: flags (overrides), config.yaml, the pairing's `defaults`, the schema's built-in values. Keys and tokens are
-not settings: they are read from the environment where they are used.
+Precedence: flags (overrides), config.yaml, the pairing's `defaults`, the schema's built-in values. Keys and
+tokens are not settings: they are read from the environment where they are used.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ def load(
 def from_snakemake(config: Mapping[str, Any], pairing: str | None = None) -> Settings:
     """Settings from the mapping that Snakemake merged from config.yaml, --configfile and --config.
 
-    NEUROSCOPE_PAIRING counts unless --config names another pairing than config.yaml does. Rules pass `pairing` from
-    their wildcard, so that a job on another machine does not depend on the environment it was submitted from.
+    NEUROSCOPE_PAIRING counts unless --config names another pairing than config.yaml does. Rules pass
+    `pairing` from their wildcard, so that a job on another machine does not depend on the environment it was
+    submitted from.
     """
     root = repository_root(None)
     tree = {key: _plain(value) for key, value in config.items()}
@@ -103,7 +104,9 @@ def load_pairing(name: str) -> Pairing:
 
 
 def repository_root(config: Path | None = None) -> Path:
-    """The folder that holds config/config.yaml: above `config`, above the working directory, or beside the package."""
+    """The folder that holds config/config.yaml: above `config`, above the working directory, or beside the
+    package.
+    """
     chosen = config or (Path(found) if (found := os.environ.get("NEUROSCOPE_CONFIG")) else None)
     starts = [Path(chosen).expanduser().absolute().parent] if chosen else []
     starts += [Path.cwd(), Path(__file__).absolute().parents[2]]

@@ -45,7 +45,8 @@ def read_pairing(name: str, root: Path) -> tuple[Pairing, Tree]:
 def replace_fields(pairing: Pairing, config: Mapping[str, Any], root: Path) -> Pairing:
     """`pairing` with the fields that config.yaml or the flags set themselves.
 
-    What was published about the pair is dropped when the SAE or the layer changes: it would be about another SAE.
+    What was published about the pair is dropped when the SAE or the layer changes: it would be about another
+    SAE.
     """
     given = {key: value for key, value in (config.get("sae") or {}).items() if value is not None}
     layer = pairing.layer if config.get("layer") is None else config["layer"]
@@ -98,7 +99,9 @@ def _pairing(name: str, tree: Tree, root: Path) -> Pairing:
 
 
 def _source(name: str, root: Path) -> str:
-    """A source name: plain paths relative to the repository become absolute, `org/name` of the hub becomes hf://."""
+    """A source name: plain paths relative to the repository become absolute, `org/name` of the hub becomes
+    hf://.
+    """
     if "://" in name or name.startswith("stdlib:"):
         return name
     path = root / Path(name).expanduser()

@@ -82,7 +82,8 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
 
 
 def nest(overrides: Mapping[str, Any], schema: Tree) -> Tree:
-    """`{"serve.port": 1}` as `{"serve": {"port": 1}}`; unknown keys are refused with the closest known one."""
+    """`{"serve.port": 1}` as `{"serve": {"port": 1}}`; unknown keys are refused with the closest known one.
+    """
     known = set(dotted_keys(schema))
     tree: Tree = {}
     for key, value in overrides.items():

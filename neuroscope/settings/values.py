@@ -1,6 +1,7 @@
 """The settings as plain frozen records, one class a section of config.yaml.
 
-Types, ranges and meanings of the fields stand in workflow/schemas/config.schema.yaml; values come from `load`.
+Types, ranges and meanings of the fields stand in workflow/schemas/config.schema.yaml; values come from
+`load`.
 """
 
 from __future__ import annotations

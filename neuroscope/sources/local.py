@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+import platform
+import sysconfig
 from pathlib import Path
 
 from neuroscope.errors import SourceError
-from neuroscope.sources.files import check_pin
+from neuroscope.sources.content import impostor
+from neuroscope.sources.files import check_pin, known_sha256
 from neuroscope.sources.uri import Resolved, Source
 
 
 def resolve_path(source: Source) -> Resolved:
-    """The path itself, `~` expanded. Raises SourceError when it is missing or not the pinned bytes."""
+    """The path itself, `~` expanded. Raises SourceError when it is missing, not the pinned bytes or an LFS
+    pointer.
+    """
+    if source.kind == "stdlib":
+        return Resolved(Path(sysconfig.get_path("stdlib")), source.uri, platform.python_version(), None)
     path = Path(source.name).expanduser()
     if not path.exists():
         raise SourceError(f"{source.uri}: no such file or folder. Looked for {path.absolute()}.")
-    sha256 = check_pin(path, source.uri, source.sha256, remedy="Restore the file, or change the pin.")
+    if not path.is_file():
+        return Resolved(
+            path.absolute(), source.uri, None, check_pin(path, source.uri, source.sha256, remedy=_REMEDY)
+        )
+    try:
+        content = impostor(path)
+        sha256 = check_pin(path, source.uri, source.sha256, remedy=_REMEDY) or known_sha256(path)
+    except OSError as error:
+        raise SourceError(f"{source.uri}: {path.absolute()} cannot be read: {error.strerror}.") from error
+    if content:
+        raise SourceError(f"{source.uri}: {path.absolute()} is {content}. For a clone: `git lfs pull`.")
     return Resolved(path.absolute(), source.uri, None, sha256)
+
+
+_REMEDY = "Restore the file, or change the pin."

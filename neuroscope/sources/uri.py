@@ -9,8 +9,8 @@ from pathlib import Path
 from neuroscope.errors import SourceError
 
 FORMS = (
-    "hf://ORG/REPO[@REVISION], hf://[datasets/]ORG/REPO/PATH[@REVISION], pypi://NAME==VERSION/PATH[#sha256=HEX] "
-    "or a path"
+    "hf://ORG/REPO[@REVISION], hf://[datasets/]ORG/REPO/PATH[@REVISION], "
+    "pypi://NAME==VERSION/PATH[#sha256=HEX] or a path"
 )
 _HF = re.compile(
     r"hf://(?P<datasets>datasets/)?(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<path>[^@#]+))?(?:@(?P<revision>[^@#\s]+))?"
@@ -52,7 +52,9 @@ class Resolved:
     revision: str | None
     """The hub's commit, or the distribution's version; None for a path."""
     sha256: str | None
-    """Of the file, or over a folder's sorted names and contents; None where it was neither asked for nor published."""
+    """Of the file, or over a folder's sorted names and contents; None where it was neither asked for nor
+    published.
+    """
 
 
 def parse(uri: str) -> Source:
