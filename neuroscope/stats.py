@@ -26,7 +26,7 @@ MIN_FIRINGS = 10
 """Below this many firings a mean and a variance say nothing: surprise is NaN (null on the wire)."""
 
 SURPRISE_EPSILON = 1e-6
-"""Added to the variance, as in the original formula, so that a feature that always fires alike has a score."""
+"""Added to the variance, as in the original formula, so that a feature that never varies has a score."""
 
 HISTOGRAM_EDGES: Floats = 2.0 ** (np.arange(-16, 33) / 2)
 """49 log-spaced edges from 2^-8 to 2^16, two per octave. Bin 0 is below the first, bin 49 above the last."""
@@ -210,7 +210,7 @@ class FeatureStats:
         """Number of tokens with 0, 1, 2, ... active features."""
 
     def add(self, features: NDArray[Any], values: NDArray[Any], l0: NDArray[Any]) -> None:
-        """Add tokens: `features` and `values` of their firings [m], `l0` their numbers of firings [n_tokens]."""
+        """Add tokens: `features` and `values` of their firings [m], `l0` how many each has [n_tokens]."""
         features = features.astype(np.int64, copy=False)
         values = values.astype(np.float64, copy=False)
         width = self.d_sae

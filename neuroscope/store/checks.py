@@ -6,7 +6,6 @@ from pathlib import Path
 
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint, Manifest
-from neuroscope.sources import file_sha256
 
 REMEDY = "Make it anew with `snakemake labels`."
 
@@ -20,18 +19,10 @@ def check_against_manifest(path: Path) -> Fingerprint:
         raise ArtefactError(f"There is no results database at {path}. Make it with `snakemake labels`.")
     if write_ahead_log(path).exists():
         raise ArtefactError(
-            f"{path} was not closed by the program that wrote to it ({write_ahead_log(path).name} is there). {REMEDY}"
+            f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is there. {REMEDY}"
         )
     manifest = Manifest.read(path.parent / "manifest.json")
-    entry = manifest.files.get(path.name)
-    if entry is None:
-        raise ArtefactError(f"{path.parent / 'manifest.json'} does not list {path.name}. {REMEDY}")
-    found = file_sha256(path)
-    if found != entry.sha256:
-        raise ArtefactError(
-            f"{path} is damaged or not the file its manifest describes (sha256 {found}, expected {entry.sha256}). "
-            f"{REMEDY}"
-        )
+    manifest.check(path.parent, [path.name])
     return manifest.fingerprint
 
 

@@ -1,7 +1,7 @@
 """Connections to a results database: for a writer, and for readers that may touch nothing else.
 
-Readers attach the file to an in-memory database of their own: `duckdb.connect(path)` shares one instance per path
-within a process, so that after the file was replaced a new reader would still see the old one.
+Readers attach the file to an in-memory database of their own: `duckdb.connect(path)` shares one instance
+per path within a process, so that after the file was replaced a new reader would still see the old one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
 
 
 def attach_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
-    """A connection whose default database is a new file at `path`, in the storage format old clients can read."""
+    """A connection whose default database is a new file at `path`, in a storage format that old clients read."""
     connection = duckdb.connect()
     connection.execute(f"ATTACH {quote(str(path))} AS results (STORAGE_VERSION '{STORAGE_VERSION}')")
     connection.execute("USE results")

@@ -1,6 +1,7 @@
 """Reads results.duckdb: for the server, the command line and notebooks. Never writes.
 
-The file is checked against its manifest before it is believed: a truncated or replaced one opens without a word.
+The file is checked against its manifest before it is believed: a truncated or replaced one opens without a
+word.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ class FeatureLabel(NamedTuple):
 def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True) -> Results:
     """Open a results database read-only, one thread, no access to other files.
 
-    Raises ArtefactError when it is missing, when its bytes are not those of the manifest beside it, or when it was
-    made by another fingerprint than the manifest says. Whether the fingerprint suits the model is the caller's check.
+    Raises ArtefactError when it is missing, when its bytes are not those of the manifest beside it, or when
+    it was made by another fingerprint than the manifest says. Whether the fingerprint suits the model is
+    the caller's check.
     """
     path = Path(path)
     expected = check_against_manifest(path) if check else None
@@ -75,7 +77,7 @@ class Results:
 
     def fingerprint(self) -> Fingerprint:
         """What made this database."""
-        return Fingerprint.from_json(self.meta()["fingerprint"])
+        return Fingerprint.from_dict(self.meta()["fingerprint"])
 
     def strata(self) -> list[str]:
         """Strata with statistics, `all` among them."""

@@ -1,0 +1,90 @@
+"""A chunk's partial results on disk: NumPy's NPZ, written whole or not at all, read array by array.
+
+What the arrays mean is `collect`'s business.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neuroscope.errors import ArtefactError
+from neuroscope.examples import Firings
+from neuroscope.sources import replace_atomically
+from neuroscope.sweep.windows import ChunkTokens
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def write_chunk(path: Path, arrays: Arrays, notes: Mapping[str, Any]) -> None:
+    """Write a chunk's file, whole or not at all; `notes` is its JSON part."""
+    text = json.dumps(notes, sort_keys=True, allow_nan=False)
+    with replace_atomically(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, notes=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class ChunkFile:
+    """An open chunk file: arrays are read when they are asked for."""
+
+    path: Path
+    _arrays: Any
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Raises ArtefactError when the file is missing or damaged."""
+        try:
+            return cls(path, np.load(path, allow_pickle=False))
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ArtefactError(
+                f"{path} is missing or damaged ({error}). Delete it and run the sweep again."
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._arrays.close()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        try:
+            array: NDArray[Any] = self._arrays[name]
+        except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ArtefactError(
+                f"{self.path} is damaged at {name!r} ({error}). Delete it and run the sweep again."
+            ) from error
+        return array
+
+    def notes(self) -> dict[str, Any]:
+        notes: dict[str, Any] = json.loads(self["notes"].tobytes())
+        return notes
+
+    def stats(self) -> Arrays:
+        """The form that `FeatureStats.merge_sparse` takes."""
+        names = [name.removeprefix("stats_") for name in self._arrays.files if name.startswith("stats_")]
+        return {name: self[f"stats_{name}"] for name in names}
+
+    def firings(self, kind: str, chunk: int) -> Firings:
+        """Candidates of one kind, marked as the plan's chunk number `chunk`."""
+        feature, key, activation, token = (
+            self[f"{kind}_{name}"] for name in ("feature", "key", "activation", "token")
+        )
+        return Firings(feature, key, activation, token, np.full(len(feature), chunk, np.int32))
+
+    def tokens(self) -> ChunkTokens:
+        lengths = self["lengths"]
+        document = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        position = (np.arange(len(document)) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(
+            np.int32
+        )
+        return ChunkTokens(self["ids"], self["segment"], document, position, lengths)

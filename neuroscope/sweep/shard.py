@@ -1,0 +1,91 @@
+"""Does those of a shard's chunks that no earlier run has done.
+
+A chunk's file appears whole or not at all, so a killed shard does at most one chunk again. Loading model
+and SAE is `stage`'s business.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from neuroscope.errors import ArtefactError
+from neuroscope.manifest import Fingerprint
+from neuroscope.models.chat import ChatTokenizer
+from neuroscope.sweep.activations import BatchLimit, Instrument, measure
+from neuroscope.sweep.chunk_file import ChunkFile, write_chunk
+from neuroscope.sweep.collect import collect
+from neuroscope.sweep.plan import Chunk, SweepOptions, chunk_key
+from neuroscope.sweep.progress import token_bar
+from neuroscope.sweep.windows import tokenize
+
+log = logging.getLogger(__name__)
+
+
+def chunk_path(folder: Path, chunk: Chunk, fingerprint: Fingerprint, options: SweepOptions) -> Path:
+    """Where a chunk's partial results are cached."""
+    return folder / f"{chunk_key(chunk, fingerprint, options)}.npz"
+
+
+def sweep_chunks(
+    chunks: Sequence[Chunk],
+    documents: pl.DataFrame,
+    instrument: Instrument,
+    chat: ChatTokenizer,
+    *,
+    fingerprint: Fingerprint,
+    options: SweepOptions,
+    folder: Path,
+    progress: bool = True,
+    title: str = "sweep",
+) -> dict[str, Any]:
+    """Make the files of `chunks` in `folder`, but for those already there; returns what was done.
+
+    `documents` has the columns doc_id and text.
+    """
+    paths = [chunk_path(folder, chunk, fingerprint, options) for chunk in chunks]
+    todo = [(chunk, path) for chunk, path in zip(chunks, paths, strict=True) if not is_done(path)]
+    wanted = [doc_id for chunk, _ in todo for doc_id in chunk.doc_ids]
+    found = documents.filter(pl.col("doc_id").is_in(wanted)).select("doc_id", "text")
+    text_of = dict(found.iter_rows())
+    limit = BatchLimit(options.batch)
+    tokens_run = 0
+    with token_bar(sum(map(len, text_of.values())), title, visible=progress) as bar:
+        for chunk, path in todo:
+            texts = [text_of[doc_id] for doc_id in chunk.doc_ids]
+            tokens = tokenize(chat, chunk.stratum, texts, bos=options.bos)
+            bar.expect(sum(map(len, texts)), len(tokens))
+            acts = measure(tokens, instrument, options, limit, bar.advance)
+            notes = {
+                "id": chunk.id,
+                "tokens": len(tokens),
+                "outliers": acts.outliers,
+                "quarantined": [chunk.doc_ids[row] for row in acts.quarantined.tolist()],
+                "batch": min(limit.rows, options.batch),
+            }
+            write_chunk(path, collect(chunk, tokens, acts, instrument.sae.d_sae, options), notes)
+            tokens_run += len(tokens)
+            bar.align()
+    return {
+        "chunks": [{"id": chunk.id, "file": path.name} for chunk, path in zip(chunks, paths, strict=True)],
+        "computed": len(todo),
+        "tokens": tokens_run,
+        "batch": limit.rows,
+    }
+
+
+def is_done(path: Path) -> bool:
+    """Whether a chunk's file is there and can be read; a damaged one is made anew."""
+    if not path.exists():
+        return False
+    try:
+        with ChunkFile.open(path) as file:
+            file.notes()
+    except ArtefactError as error:
+        log.warning("%s", error)
+        return False
+    return True

@@ -1,0 +1,97 @@
+"""From documents to batches: token ids, what of them counts, and rows of equal length.
+
+Only content is measured: BOS, padding and the scaffold of chat templates are run through the model and left
+out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neuroscope.models.chat import ChatTokenizer
+
+CHAT = "chat"
+"""The stratum whose texts are conversations, as JSON lists of messages."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkTokens:
+    """The tokens of a chunk's documents, one after the other; every array but `lengths` is [n]."""
+
+    ids: NDArray[np.int32]
+    segment: NDArray[np.int32]
+    """Number of the stretch of text: a document, or one message of a conversation. -1 for scaffold."""
+    document: NDArray[np.int32]
+    position: NDArray[np.int32]
+    """Index in the document, BOS not counted."""
+    lengths: NDArray[np.int64]
+    """Tokens of each document."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def tokenize(chat: ChatTokenizer, stratum: str, texts: Sequence[str], *, bos: bool) -> ChunkTokens:
+    """Tokenise documents; special-token strings in text are text.
+
+    With `bos`, a template's own BOS is taken away, since every window gets one.
+    """
+    prompts = []
+    for text in texts:
+        if stratum == CHAT:
+            prompt = chat.render(json.loads(text), generation=False)
+        else:
+            prompt = chat.encode_text(text, bos=False)
+        skip = int(bos and prompt.ids[:1] == [chat.bos_id] and not prompt.content[0])
+        prompts.append((prompt.ids[skip:], prompt.content[skip:]))
+    lengths = np.array([len(ids) for ids, _ in prompts], np.int64)
+    ids = np.concatenate([np.asarray(ids, np.int32) for ids, _ in prompts])
+    content = np.concatenate([np.asarray(content, np.bool_) for _, content in prompts])
+    document = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+    position = (np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)).astype(np.int32)
+    begins = content & ((position == 0) | ~np.concatenate([[False], content[:-1]]))
+    segment = np.where(content, np.cumsum(begins) - 1, -1).astype(np.int32)
+    return ChunkTokens(ids, segment, document, position, lengths)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows for one forward pass, padded on the right."""
+
+    ids: torch.Tensor  # [rows, width] int64
+    mask: torch.Tensor  # [rows, width] bool, True on real tokens
+    token: NDArray[np.int64]
+    """Index of each cell's token in the chunk, -1 on BOS and padding, [rows, width]."""
+
+
+def windows_of(lengths: NDArray[np.int64], body: int) -> NDArray[np.int64]:
+    """Consecutive windows of at most `body` tokens, rows of (first token, tokens), longest first."""
+    counts = -(-lengths // body)
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    start = np.repeat(np.cumsum(lengths) - lengths, counts) + number * body
+    size = np.minimum(np.repeat(lengths, counts) - number * body, body)
+    order = np.argsort(-size, kind="stable")
+    return np.stack([start, size], axis=1)[order]
+
+
+def make_batch(tokens: ChunkTokens, windows: NDArray[np.int64], bos_id: int | None) -> Batch:
+    """One batch of windows, each with BOS before it unless `bos_id` is None."""
+    lead = int(bos_id is not None)
+    column = np.arange(lead + int(windows[:, 1].max())) - lead
+    inside = (column >= 0) & (column < windows[:, 1:])
+    token = np.where(inside, windows[:, :1] + column, -1)  # [rows, width]
+    ids = np.where(inside, tokens.ids[np.maximum(token, 0)], 0 if bos_id is None else bos_id)
+    return Batch(torch.from_numpy(ids.astype(np.int64)), torch.from_numpy(column < windows[:, 1:]), token)
+
+
+def batches(tokens: ChunkTokens, window: int, bos_id: int | None, rows: int) -> Iterator[NDArray[np.int64]]:
+    """The windows of a chunk in groups of `rows`, longest first."""
+    cut = windows_of(tokens.lengths, window - int(bos_id is not None))
+    for first in range(0, len(cut), rows):
+        yield cut[first : first + rows]
