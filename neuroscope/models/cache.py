@@ -1,8 +1,8 @@
 """A key-value cache that appends in place and can be cut back to any length.
 
 transformers' own dynamic cache copies every key and value for every token, and cannot be cut back once a
-sliding window is full. Here each layer has spare room that doubles, and keeps all positions: the attention mask,
-not the cache, hides what lies before a sliding window.
+sliding window is full. Here each layer has spare room that doubles, and keeps all positions: the attention
+mask, not the cache, hides what lies before a sliding window.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FIRST_CAPACITY = 256
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
-    """One decoder layer's keys and values [batch, heads, capacity, head_dim], of which `length` are filled."""
+    """Keys and values of one decoder layer [batch, heads, capacity, head_dim], the first `length` filled."""
 
     keys: Any
     values: Any
@@ -58,7 +58,7 @@ def make_cache(config: Any) -> Cache:
 
 
 def truncate(cache: Cache, length: int) -> int:
-    """Keep the first `length` positions; how many are kept, 0 when the cache cannot be cut and must be replaced.
+    """Keep the first `length` positions; returns how many are kept, 0 when the cache cannot be cut at all.
 
     Caches of recurrent or other state cannot be cut back: they hold no single positions.
     """
