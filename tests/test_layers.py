@@ -27,6 +27,7 @@ LAYERS = {
     "examples": 3,
     "labels": 3,
     "store": 3,
+    "identity": 3,
     "manifest": 3,
     "settings": 3,
     "chat_corpus": 4,
