@@ -1,7 +1,7 @@
 """From messages or text to token ids, with every position marked as content or scaffold.
 
-What messages may be is in `conversation`, how control tokens inside them stay text in `control_tokens`, the way
-back from ids to text in `text`.
+What messages may be is in `conversation`, how control tokens inside them stay text in `control_tokens`, the
+way back from ids to text in `text`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class ChatTokenizer:
         self.tokenizer = tokenizer
         self.token_bytes = TokenBytes(tokenizer.backend_tokenizer)
         self.bos_id: int | None = tokenizer.bos_token_id
+        self.vocabulary: int = len(tokenizer)
         self._more_end_ids = frozenset(end_ids)
         self._control = ControlTokens(tokenizer)
 

@@ -71,7 +71,9 @@ class ResidualTap:
         """The residual [batch, seq, d_model] of the last forward pass, once: a stale one is never returned."""
         residual, self._residual = self._residual, None
         if residual is None:
-            raise ModelError(f"No forward pass has reached layer {self.layer} since the residual was last taken.")
+            raise ModelError(
+                f"No forward pass has reached layer {self.layer} since the residual was last taken."
+            )
         return residual
 
 

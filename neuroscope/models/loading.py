@@ -1,0 +1,117 @@
+"""From a model's files on disk to a model and tokenizer in memory: device, dtype, GGUF.
+
+Where files come from is `sources`' business; what is done with the model is the backend's.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neuroscope.errors import ModelError
+from neuroscope.sources import cache_dir, replace_directory_atomically
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DIGIT_SPLITTERS = {"smollm", "starcoder", "refact", "codeshell"}  # `tokenizer.ggml.pre`: one token per digit
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto` prefers CUDA, then MPS, then the CPU. Raises ModelError for a device that is not there."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"Device {name!r} cannot be used: {reason}. Use auto, cpu, cuda or mps.") from error
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 on CUDA and float32 elsewhere."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" else torch.float32
+    if name not in DTYPES:
+        raise ModelError(f"dtype {name!r} is not known. Use auto, {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def load_tokenizer(path: Path) -> Any:
+    """The tokenizer of a model folder or GGUF file."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(_model_directory(path))
+
+
+def load_model(
+    path: Path, *, device: str = "auto", dtype: str = "auto", quantization: str = "none"
+) -> tuple[Any, Any]:
+    """A causal language model in evaluation mode, with its tokenizer.
+
+    `path` is a folder in transformers' layout or a GGUF file. Attention is `eager` where the family caps attention
+    scores (Gemma 2), since faster kernels leave the cap out.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if quantization != "none":
+        raise ModelError(f"quantization {quantization!r} is not supported by this version. Use none.")
+    directory = _model_directory(path)
+    target = pick_device(device)
+    config = AutoConfig.from_pretrained(directory)
+    text_config = config.get_text_config()
+    attention = "eager" if getattr(text_config, "attn_logit_softcapping", None) else "sdpa"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=pick_dtype(dtype, target), attn_implementation=attention
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"No causal language model can be loaded from {path}: {error}") from error
+    return model.to(target).eval().requires_grad_(False), load_tokenizer(path)
+
+
+def _model_directory(path: Path) -> Path:
+    """`path` itself, or for a GGUF file its conversion to safetensors in the cache (seconds once, then milliseconds)."""
+    if path.suffix != ".gguf":
+        return path
+    stat = path.stat()
+    key = hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:16]
+    directory = cache_dir() / "converted" / f"{path.stem}-{key}"
+    if not (directory / "converted.json").exists():
+        with replace_directory_atomically(directory) as temporary:
+            _convert_gguf(path, temporary)
+    return directory
+
+
+def _convert_gguf(path: Path, directory: Path) -> None:
+    from gguf import GGUFReader
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    try:
+        read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        splitter = GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{path} cannot be read as a GGUF model: {error}") from error
+    # The weights are dequantised by now, but transformers refuses to save what it still calls quantised.
+    config = copy.deepcopy(read.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(read.state_dict())
+    if splitter in DIGIT_SPLITTERS:
+        # transformers reads every GGUF byte-pair tokenizer as GPT-2's, which keeps a space with the digits after it.
+        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+            [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]
+        )
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    (directory / "converted.json").write_text(json.dumps({"source": path.name, "dtype": "float32"}) + "\n")

@@ -1,0 +1,122 @@
+"""Which token comes next, given the model's logits: OpenAI's sampling parameters, seeded and repeatable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from neuroscope.errors import ModelError, PromptError
+
+GREEDY_BELOW = 1e-5
+"""Temperatures under this take the most likely token."""
+
+NUCLEUS_CANDIDATES = 1024
+"""`top_p` sorts this many tokens first, and the whole vocabulary only where they do not suffice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen and when to stop. The border (server, CLI) checks ranges."""
+
+    max_tokens: int | None = None
+    """None: as many as the context has room for."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+
+class Choice(NamedTuple):
+    """A sampled token, with its own and the best alternatives' log probabilities where asked for."""
+
+    token: int
+    logprob: float | None
+    top: tuple[tuple[int, float], ...]
+
+
+class Sampler:
+    """One generation's choices: its random generator and the tokens chosen so far.
+
+    Log probabilities are of the distribution after bias and penalties, with the temperature left out.
+    """
+
+    def __init__(self, sampling: Sampling, vocabulary: int) -> None:
+        """Raises PromptError when `logit_bias` names a token that is not among the `vocabulary` ones."""
+        unknown = [token for token in sampling.logit_bias if not 0 <= token < vocabulary]
+        if unknown:
+            raise PromptError(f"logit_bias names token {unknown[0]}; this model's are 0 to {vocabulary - 1}.")
+        self._sampling = sampling
+        self._random = torch.Generator()
+        if sampling.seed is None:
+            self._random.seed()
+        else:
+            self._random.manual_seed(sampling.seed % 2**63)
+        self._chosen: Counter[int] = Counter()
+        self._penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
+        self._bias_ids = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
+        self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
+
+    @torch.inference_mode()
+    def choose(self, logits: Tensor) -> Choice:
+        """The next token from `logits` [vocab], float32.
+
+        Raises ModelError when the best of them is not a number.
+        """
+        logits = self._adjusted(logits.cpu())
+        best = int(logits.argmax())
+        if not torch.isfinite(logits[best]):
+            raise ModelError("The model's logits are not finite. Try dtype float32.")
+        greedy = self._sampling.temperature < GREEDY_BELOW
+        token = best if greedy or self._sampling.top_p <= 0 else self._draw(logits)
+        if self._penalised:
+            self._chosen[token] += 1
+        if not self._sampling.logprobs:
+            return Choice(token, None, ())
+        logprobs = logits.log_softmax(-1)
+        values, indices = logprobs.topk(min(self._sampling.top_logprobs, len(logprobs)))
+        top = tuple(zip(indices.tolist(), values.tolist(), strict=True))
+        return Choice(token, float(logprobs[token]), top)
+
+    def _adjusted(self, logits: Tensor) -> Tensor:
+        """Bias added, and for tokens chosen before: presence once, frequency for each time."""
+        if not self._penalised and not len(self._bias_ids):
+            return logits
+        logits = logits.clone()
+        if len(self._bias_ids):
+            logits[self._bias_ids] += self._bias
+        if self._chosen:
+            ids = torch.tensor(list(self._chosen), dtype=torch.long)
+            counts = torch.tensor(list(self._chosen.values()), dtype=torch.float32)
+            penalty = self._sampling.presence_penalty + self._sampling.frequency_penalty * counts
+            logits[ids] -= penalty
+        return logits
+
+    def _draw(self, logits: Tensor) -> int:
+        """One token from softmax(logits / temperature), cut to the smallest set that holds `top_p`."""
+        probs = torch.softmax(logits.double() / self._sampling.temperature, -1)
+        ids: Tensor | None = None
+        if self._sampling.top_p < 1:
+            probs, ids = _nucleus(probs, self._sampling.top_p)
+        cumulative = probs.cumsum(-1)
+        point = torch.rand((), generator=self._random, dtype=torch.float64) * cumulative[-1]
+        drawn = int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
+        return drawn if ids is None else int(ids[drawn])
+
+
+def _nucleus(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:
+    """The fewest most likely tokens whose probabilities reach `top_p`: (probabilities, ids)."""
+    values, ids = probs.topk(min(NUCLEUS_CANDIDATES, len(probs)))
+    if values.sum() < top_p:
+        values, ids = probs.sort(descending=True, stable=True)
+    count = int((values.cumsum(-1) < top_p).sum()) + 1
+    return values[:count], ids[:count]
