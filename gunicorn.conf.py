@@ -1,0 +1,16 @@
+"""How gunicorn runs `neuroscope.wsgi`: two ports, one gevent worker, an end within three seconds."""
+
+from neuroscope import settings
+
+_serve = settings.load().serve
+_host = f"[{_serve.host}]" if ":" in _serve.host else _serve.host
+
+bind = [f"{_host}:{_serve.port}", f"{_host}:{_serve.features_port}"]  # the chat first, the features second
+worker_class = "gevent"
+workers = 1  # each would load the model
+worker_connections = _serve.max_streams + 1000  # a full pool hangs; the application's own limits answer first
+preload_app = False  # torch does not survive a fork
+control_socket_disable = True
+timeout = 120  # a model that holds the interpreter while it loads is not a hung worker
+graceful_timeout = 3 + _serve.drain_s
+keepalive = 5  # seconds; also the longest a client may take for its headers

@@ -1,0 +1,74 @@
+"""What the server says about itself once it is ready: where it is, what it runs, and how to try it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from neuroscope.server.loaded import Loaded
+
+if TYPE_CHECKING:
+    from neuroscope.ranking import Ranking
+
+
+def banner(
+    loaded: Loaded,
+    ranking: Ranking,
+    chat: tuple[str, int],
+    features: tuple[str, int],
+    *,
+    has_key: bool = False,
+) -> str:
+    """The text that is printed when everything is loaded. The commands in it work as they stand."""
+    chat_url, features_url = _url(*chat), _url(*features)
+    labels = ", ".join(f"{count:,} from {source}" for source, count in loaded.label_sources.items())
+    rows = [
+        ("chat", f"{chat_url}/v1"),
+        ("features", f"{features_url}/v1/features/stream"),
+        ("model", f"{loaded.model} on {loaded.device}, {loaded.dtype}"),
+        ("SAE", f"{loaded.sae_id}, layer {loaded.layer}, {loaded.width:,} features"),
+        ("filter", _filter(loaded, ranking)),
+        ("labels", labels or "none: features are shown by number"),
+        *(("missing", sentence) for sentence in loaded.degraded),
+    ]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+    return "\n".join(
+        ["", "Neuroscope is ready.", "", *lines, "", *_examples(loaded, chat_url, features_url, has_key)]
+    )
+
+
+def _filter(loaded: Loaded, ranking: Ranking) -> str:
+    if loaded.stats is None:
+        return f"off (wanted: {ranking.filter}), there are no statistics"
+    return f"{ranking.filter}, threshold {ranking.threshold:g}, top {ranking.top_k}"
+
+
+def _examples(loaded: Loaded, chat_url: str, features_url: str, has_key: bool) -> list[str]:
+    key = ' -H "Authorization: Bearer $NEUROSCOPE_API_KEY"' if has_key else ""
+    body = json.dumps({"model": loaded.model, "messages": [{"role": "user", "content": "Where is Paris?"}]})
+    python_key = 'os.environ["NEUROSCOPE_API_KEY"]' if has_key else '"none"'
+    return [
+        "Watch the features in one terminal and ask in another:",
+        "",
+        f"  curl -N{key} {features_url}/v1/features/stream",
+        f"  curl{key} -H 'Content-Type: application/json' {chat_url}/v1/chat/completions \\",
+        f"    -d '{body}'",
+        "",
+        "From Python:",
+        "",
+        *(["  import os"] if has_key else []),
+        "  from openai import OpenAI",
+        f'  client = OpenAI(base_url="{chat_url}/v1", api_key={python_key})',
+        '  question = {"role": "user", "content": "Where is Paris?"}',
+        f'  answer = client.chat.completions.create(model="{loaded.model}", messages=[question])',
+        "  print(answer.choices[0].message.content)",
+        "",
+        "Ctrl-C ends the server.",
+        "",
+    ]
+
+
+def _url(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{shown}:{port}"

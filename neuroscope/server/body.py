@@ -1,0 +1,62 @@
+"""Reading a request's JSON body: bounded in size, depth and time, and never guessed.
+
+What the fields mean is said in `chat_request.py` and beside the routes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+from flask import request
+from gunicorn.http.errors import ParseException
+
+from neuroscope.server import wire
+from neuroscope.server.problems import Problem, bad_request
+
+MAX_BYTES = 1_000_000
+READ_SECONDS = 20.0
+
+
+def read_json_object() -> dict[str, Any]:
+    """The current request's body. Raises Problem: 415 not JSON, 413 too long, 408 too slow, 400 no object.
+
+    Only `application/json` is read: a page of another site can post text/plain without asking first.
+    """
+    if request.mimetype != "application/json":
+        raise Problem(
+            415,
+            f"Content-Type is {request.mimetype or 'absent'}; send application/json.",
+            code="unsupported_media_type",
+        )
+    try:
+        value = wire.loads(_read())
+    except ValueError as error:
+        raise bad_request(str(error), code="invalid_json") from error
+    if not isinstance(value, dict):
+        raise bad_request(f"The body is {_kind(value)}; it must be a JSON object.", code="invalid_json")
+    return value
+
+
+def _read() -> bytes:
+    """At most MAX_BYTES + 1 are read: the length a client states may be absent or untrue."""
+    too_long = Problem(413, f"The body is longer than {MAX_BYTES:,} bytes.")
+    if (request.content_length or 0) > MAX_BYTES:
+        raise too_long
+    body = b""
+    with gevent.Timeout(READ_SECONDS, Problem(408, f"The body did not arrive within {READ_SECONDS:.0f} s.")):
+        stream = request.environ["wsgi.input"]
+        try:
+            while len(body) <= MAX_BYTES and (piece := stream.read(MAX_BYTES + 1 - len(body))):
+                body += piece
+        except (ParseException, OSError) as error:
+            raise bad_request("The body is cut off or wrongly chunked.", code="invalid_body") from error
+    if len(body) > MAX_BYTES:
+        raise too_long
+    return body
+
+
+def _kind(value: Any) -> str:
+    return {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(
+        type(value), "a number"
+    )

@@ -1,0 +1,109 @@
+"""The chat port: completions and models, as OpenAI's clients expect them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from flask import Flask, Response, request
+
+from neuroscope.errors import PromptError
+from neuroscope.server import wire
+from neuroscope.server.body import read_json_object
+from neuroscope.server.chat_request import CompletionRequest, read_chat_request, read_text_request
+from neuroscope.server.completion import ChatShape, Completion, Shape, TextShape
+from neuroscope.server.connection import ClientWatch
+from neuroscope.server.fields import Fields
+from neuroscope.server.generation import Generation
+from neuroscope.server.loaded import Loaded
+from neuroscope.server.problems import Problem, answer_problems, from_prompt_error
+from neuroscope.server.service import Service
+from neuroscope.server.status import add_status, json_response
+
+
+def create_chat_app(service: Service) -> Flask:
+    """The WSGI application of the chat port."""
+    app = Flask("neuroscope.chat", static_folder=None)
+    answer_problems(app)
+    add_status(app, service)
+
+    @app.post("/v1/chat/completions")
+    def chat_completions() -> Response:
+        return _complete(service, read_chat_request, ChatShape())
+
+    @app.post("/v1/completions")
+    def completions() -> Response:
+        return _complete(service, read_text_request, TextShape())
+
+    @app.get("/v1/models")
+    def models() -> Response:
+        return json_response({"object": "list", "data": [_model_entry(service)]})
+
+    @app.get("/v1/models/<path:model>")
+    def model(model: str) -> Response:
+        _check_model(service.loaded, model)
+        return json_response(_model_entry(service))
+
+    @app.route("/v1/responses", methods=["GET", "POST"])
+    def responses() -> Response:
+        raise Problem(404, "The Responses API is not served here. Use POST /v1/chat/completions.")
+
+    return app
+
+
+def _complete(service: Service, read: Callable[[Fields], CompletionRequest], shape: Shape) -> Response:
+    asked = read(read_json_object())
+    loaded = service.loaded
+    if asked.model is not None:
+        _check_model(loaded, asked.model)
+    release = service.inference.take_place()
+    try:
+        generation = _begin(service, asked, shape, release)
+    except BaseException:
+        release()
+        raise
+    completion = Completion(generation, shape, int(time.time()), with_logprobs=asked.sampling.logprobs)
+    watch = ClientWatch(request.environ, lambda: service.inference.cancel(generation))
+
+    def left() -> None:
+        watch.stop()
+        service.inference.cancel(generation)  # of no effect when the answer is complete
+
+    if not asked.stream:
+        try:
+            return json_response(completion.whole())
+        finally:
+            left()
+    chunks = completion.chunks(service.serve.heartbeat_s, include_usage=asked.include_usage)
+    response = Response(watch.timed(chunks), mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
+    response.call_on_close(left)
+    return response
+
+
+def _begin(
+    service: Service, asked: CompletionRequest, shape: Shape, release: Callable[[], None]
+) -> Generation:
+    try:
+        return service.begin(shape.prefix, service.prepare(asked.asked), asked.sampling, release)
+    except PromptError as error:
+        raise from_prompt_error(error) from error
+
+
+def _check_model(loaded: Loaded, model: str) -> None:
+    if not loaded.serves(model):
+        raise Problem(
+            404,
+            f"The model {model[:200]!r} is not served here; {loaded.model!r} is.",
+            param="model",
+            code="model_not_found",
+        )
+
+
+def _model_entry(service: Service) -> dict[str, object]:
+    return {
+        "id": service.loaded.model,
+        "object": "model",
+        "created": service.started,
+        "owned_by": "neuroscope",
+        "context_length": service.loaded.context_length,
+    }

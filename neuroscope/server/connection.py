@@ -1,0 +1,80 @@
+"""Noticing that the other end of a connection has left or stopped reading, which WSGI does not tell.
+
+A greenlet waits to read on the request's socket and peeks at one byte: end of file means that the client has
+gone.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import gevent
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+STALL_SECONDS = 60.0
+"""How long a client may leave what is sent to it unread before its connection is cut."""
+_LOOK_SECONDS = 5.0
+
+
+class ClientWatch:
+    """Calls `on_gone` once when the client of this request leaves. A test client never does."""
+
+    def __init__(self, environ: WSGIEnvironment, on_gone: Callable[[], None]) -> None:
+        self.gone = False
+        self._on_gone = on_gone
+        self._sending_since: float | None = None
+        self._socket: Any = environ.get("gunicorn.socket")
+        self._greenlet = None if self._socket is None else gevent.spawn(self._watch)
+
+    def stop(self) -> None:
+        """Must be called before gunicorn reads the connection's next request."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+            self._greenlet = None
+
+    def timed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """`blocks`, noting how long each one takes to be sent."""
+        for block in blocks:
+            self._sending_since = time.monotonic()
+            yield block
+            self._sending_since = None
+
+    def _watch(self) -> None:
+        while not self._has_left():
+            since = self._sending_since
+            if since is not None and time.monotonic() - since > STALL_SECONDS:
+                self._cut()
+                return
+        self.gone = True
+        self._on_gone()
+
+    def _has_left(self) -> bool:
+        try:
+            gevent.socket.wait_read(
+                self._socket.fileno(), timeout=_LOOK_SECONDS, timeout_exc=_NothingToReadError()
+            )
+            if self._socket.recv(1, socket.MSG_PEEK) == b"":
+                return True
+            gevent.sleep(
+                _LOOK_SECONDS
+            )  # the next request is waiting already: the end would be hidden behind it
+        except _NothingToReadError:
+            pass
+        except OSError:
+            return True
+        return False
+
+    def _cut(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it has left by itself meanwhile
+
+
+class _NothingToReadError(Exception):
+    """The client is there and silent, as it should be."""

@@ -1,0 +1,79 @@
+"""Typed reading of a request's fields: absent and null are the same, and nothing is converted silently.
+
+Each function returns the value or raises a 400 that names the field, what was sent and what is accepted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from neuroscope.server.problems import Problem, bad_request
+
+Fields = Mapping[str, Any]
+
+
+def boolean(fields: Fields, name: str, default: bool = False) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise wrong(name, value, "true or false")
+    return value
+
+
+def integer(fields: Fields, name: str, low: int, high: int | None = None) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    accepted = (
+        f"a whole number from {low} to {high}" if high is not None else f"a whole number of {low} or more"
+    )
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or value < low
+        or (high is not None and value > high)
+    ):
+        raise wrong(name, value, accepted)
+    return value
+
+
+def number(fields: Fields, name: str, low: float, high: float, default: float) -> float:
+    value = fields.get(name)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise wrong(name, value, f"a number from {low:g} to {high:g}")
+    return float(value)
+
+
+def string(fields: Fields, name: str) -> str | None:
+    value = fields.get(name)
+    if value is not None and not isinstance(value, str):
+        raise wrong(name, value, "a string")
+    return value
+
+
+def mapping(fields: Fields, name: str) -> Mapping[str, Any]:
+    value = fields.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise wrong(name, value, "an object")
+    return value
+
+
+def wrong(name: str, value: Any, accepted: str) -> Problem:
+    return bad_request(f"{name!r} is {_shown(value)}; it must be {accepted}.", name, "invalid_value")
+
+
+def _shown(value: Any) -> str:
+    """The value as a person would have written it, cut short."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "too large for a number"
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

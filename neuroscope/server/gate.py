@@ -1,0 +1,181 @@
+"""Who gets in: one gate before every route, method, 404 and handshake of both ports.
+
+A web page must not be able to talk to a server on its reader's own machine, so the Host is checked against a
+list (DNS rebinding), the Origin exactly, and what the browser itself calls cross-site is refused. A bearer
+key, when one is set, is asked for everywhere. What a request may then do is the routes' business.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from neuroscope.errors import ConfigError
+from neuroscope.server import wire
+from neuroscope.server.problems import Problem
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
+_HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:,/@\s]+))(?::[0-9]{1,5})?")
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
+_BUILT_IN_HEADERS = (("X-Content-Type-Options", "nosniff"), ("Cross-Origin-Resource-Policy", "same-origin"))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Who is let in. `key` is None where no key is asked for; no message and no representation shows it."""
+
+    hosts: frozenset[str]
+    origins: frozenset[str]
+    key: str | None
+
+    def __repr__(self) -> str:
+        key = "set" if self.key else None
+        return f"Policy(hosts={sorted(self.hosts)}, origins={sorted(self.origins)}, key={key})"
+
+
+def policy(
+    ports: Iterable[int],
+    *,
+    key: str | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+) -> Policy:
+    """Loopback's names and the servers' own origins, and whatever the configuration adds to them."""
+    names = {_bare(host) for host in (*LOOPBACK_HOSTS, *hosts)}
+    ports = tuple(ports)
+    own = {f"http://{f'[{name}]' if ':' in name else name}:{port}" for name in names for port in ports}
+    return Policy(frozenset(names), frozenset(own | {origin.lower() for origin in origins}), key or None)
+
+
+def refuse_open_bind(addresses: Iterable[str], key: str | None, key_variable: str) -> None:
+    """Raise ConfigError for an address other machines can reach when no key is set."""
+    for address in addresses:
+        if not is_loopback(address) and not key:
+            raise ConfigError(
+                f"Binding to {address} lets other machines read every conversation, and no key is set. "
+                f"Set {key_variable} to a secret of your own, or bind to 127.0.0.1."
+            )
+
+
+def is_loopback(address: str) -> bool:
+    if address.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Gate:
+    """WSGI middleware: lets a request through to `app`, or answers it. CORS headers stand on every answer."""
+
+    def __init__(self, app: WSGIApplication, rules: Policy) -> None:
+        self._app = app
+        self._rules = rules
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        request_id = f"req_{secrets.token_hex(12)}"
+        environ["neuroscope.request_id"] = request_id
+        extra = [("x-request-id", request_id), *_BUILT_IN_HEADERS, *self._cors(environ)]
+
+        def start(
+            status: str, headers: list[tuple[str, str]], exc_info: Any = None
+        ) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, *extra], exc_info)
+
+        problem = self._problem(environ)
+        if problem is None and _is_preflight(environ):
+            start("204 No Content", _preflight_headers(environ))
+            return []
+        problem = problem or self._missing_key(environ)
+        if problem is not None:
+            body = wire.encode(problem.body())
+            headers = [*problem.headers(), ("Content-Length", str(len(body)))]
+            start(f"{problem.status} Refused", headers)
+            return [body]
+        return self._app(environ, start)
+
+    def _cors(self, environ: WSGIEnvironment) -> list[tuple[str, str]]:
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is None:
+            return []
+        if origin.lower() not in self._rules.origins:
+            return [("Vary", "Origin")]
+        return [
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "x-request-id, Retry-After"),
+            ("Vary", "Origin"),
+        ]
+
+    def _problem(self, environ: WSGIEnvironment) -> Problem | None:
+        host = environ.get("HTTP_HOST", "")
+        match = _HOST.fullmatch(host.lower())
+        if match is None or (match["ipv6"] or match["name"]) not in self._rules.hosts:
+            return Problem(
+                403,
+                f"The Host {host[:100]!r} is not served here. Use 127.0.0.1 or localhost, or list the name "
+                "in NEUROSCOPE_ALLOWED_HOSTS.",
+                code="host_not_allowed",
+            )
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is not None and origin.lower() not in self._rules.origins:
+            return Problem(
+                403,
+                f"Pages from {origin[:100]!r} may not use this server. "
+                "List the origin in serve.allowed_origins.",
+                code="origin_not_allowed",
+            )
+        if origin is None and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _opens_page(environ):
+            return Problem(403, "Another site's page may not use this server.", code="cross_site_request")
+        return None
+
+    def _missing_key(self, environ: WSGIEnvironment) -> Problem | None:
+        if self._rules.key is None:
+            return None
+        scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+        right = self._rules.key.encode()
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), right):
+            return None
+        return Problem(
+            401, "This server asks for a key: send it as 'Authorization: Bearer KEY'.", code="invalid_api_key"
+        )
+
+
+def _bare(host: str) -> str:
+    return host.strip().strip("[]").lower()
+
+
+def _is_preflight(environ: WSGIEnvironment) -> bool:
+    return (
+        environ["REQUEST_METHOD"] == "OPTIONS"
+        and "HTTP_ORIGIN" in environ
+        and "HTTP_ACCESS_CONTROL_REQUEST_METHOD" in environ
+    )
+
+
+def _opens_page(environ: WSGIEnvironment) -> bool:
+    """Following another site's link to the page is harmless: the site sends nothing and sees nothing."""
+    return (
+        environ["REQUEST_METHOD"] == "GET"
+        and environ.get("PATH_INFO") == "/"
+        and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
+        and environ.get("HTTP_SEC_FETCH_DEST") == "document"
+    )
+
+
+def _preflight_headers(environ: WSGIEnvironment) -> list[tuple[str, str]]:
+    headers = [("Access-Control-Allow-Methods", "GET, POST, OPTIONS"), ("Access-Control-Max-Age", "600")]
+    asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
+    if _HEADER_NAMES.fullmatch(asked):
+        headers.append(("Access-Control-Allow-Headers", asked))
+    if environ.get("HTTP_ACCESS_CONTROL_REQUEST_PRIVATE_NETWORK") == "true":
+        headers.append(("Access-Control-Allow-Private-Network", "true"))
+    return headers

@@ -1,0 +1,103 @@
+"""One answer being written: the job for the model, what is published about it, and what its requester reads.
+
+A token's event is published before the requester can see the token. How tokens become an HTTP response is in
+`completion.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from queue import Empty
+from typing import TYPE_CHECKING
+
+from gevent.queue import Queue
+
+from neuroscope.events import GenerationComplete, GenerationError
+from neuroscope.server.problems import Problem
+from neuroscope.server.stream import FeatureStream, GeneratedToken
+
+if TYPE_CHECKING:
+    from neuroscope.engine import Sampling, Step
+    from neuroscope.models.chat import Prompt
+    from neuroscope.server.loaded import Loaded
+
+log = logging.getLogger(__name__)
+
+
+class Generation:
+    """A job for `Inference`. Its requester iterates over `steps()`.
+
+    Raises PromptError when the prompt does not fit the model's context.
+    """
+
+    def __init__(
+        self,
+        completion_id: str,
+        loaded: Loaded,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        stream: FeatureStream,
+        release: Callable[[], None],
+    ) -> None:
+        self.completion_id = completion_id
+        self.model = loaded.model
+        self.prompt = prompt
+        self.cancelled = False
+        self.shutting_down = False
+        self._loaded = loaded
+        self._steps = loaded.engine.generate(prompt, sampling, should_stop=lambda: self.cancelled)
+        self._stream = stream
+        self._release = release
+        self._total_tokens = 0
+        self._finish_reason: str | None = None
+        self._unread: Queue[Step | Problem | None] = Queue()
+
+    def results(self) -> Iterator[Step]:
+        return self._steps
+
+    def receive(self, step: Step) -> None:
+        self._total_tokens += not step.is_end
+        self._stream.publish(GeneratedToken(self.completion_id, self._loaded.layer, step))
+        if step.finish_reason is not None:
+            self._complete(step.finish_reason)
+        self._unread.put(step)
+
+    def finish(self, error: BaseException | None) -> None:
+        self._release()
+        if error is not None:
+            log.error("generation %s failed", self.completion_id, exc_info=error)
+            error.__traceback__ = None  # it would keep the failed pass's tensors
+            message = f"The model failed on this request ({type(error).__name__}); the server's log says why."
+            self._stream.publish(GenerationError(self.completion_id, self.model, message))
+            self._unread.put(Problem(500, message, code="generation_failed"))
+        elif self._finish_reason is None:
+            self._complete("cancelled")
+        if self.shutting_down:
+            self._unread.put(Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=5))
+        self._unread.put(None)
+
+    def steps(self, silence_s: float) -> Iterator[Step | None]:
+        """The tokens in order, and None after every `silence_s` without one. Raises Problem when it fails."""
+        while True:
+            try:
+                item = self._unread.get(timeout=silence_s)
+            except Empty:
+                yield None
+                continue
+            if isinstance(item, Problem):
+                raise item
+            if item is None:
+                return
+            yield item
+
+    def _complete(self, finish_reason: str) -> None:
+        self._finish_reason = (
+            "shutdown" if finish_reason == "cancelled" and self.shutting_down else finish_reason
+        )
+        self._stream.publish(
+            GenerationComplete(
+                self.completion_id, self.model, self._total_tokens, self._finish_reason, self._loaded.degraded
+            )
+        )

@@ -1,0 +1,173 @@
+"""The one native thread that runs the model, and the queue before it.
+
+Greenlets hand in jobs; a job's results come back through a deque and one wake-up of the hub per result, which
+is the only thing a native thread may do to gevent's world. What a job computes is said where it is made
+(`generation.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import gevent
+from gevent.event import Event
+from gevent.threadpool import ThreadPool
+
+from neuroscope.server.problems import Problem
+
+log = logging.getLogger(__name__)
+
+RETRY_AFTER_S = 5
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Job(Protocol):
+    """Work for the model. `results` runs in the native thread, the rest in the hub: no blocking there."""
+
+    cancelled: bool
+
+    def results(self) -> Iterator[Any]:
+        """The work. Looks at `cancelled` between results."""
+
+    def receive(self, result: Any) -> None:
+        """One result, in order."""
+
+    def finish(self, error: BaseException | None) -> None:
+        """Called exactly once, also for a job that never ran."""
+
+
+class NativeThread:
+    """Runs blocking functions away from the hub, one at a time, in the order asked for."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPool(1)
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`function(...)`, while other greenlets go on. What it raises is raised here."""
+        value, error = self._pool.apply(_capture, (function, args, kwargs))
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+    def start(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Begin `function(...)` and do not wait for it."""
+        self._pool.spawn(function, *args, **kwargs)
+
+
+class Inference:
+    """First come, first served: one job runs, `waiting_places` more may wait. Used in the hub only."""
+
+    def __init__(self, thread: NativeThread, waiting_places: int) -> None:
+        self._thread = thread
+        self._free_places = waiting_places + 1
+        self._waiting: deque[Job] = deque()
+        self._running: Job | None = None
+        self._arrived: deque[tuple[Job, Any, bool]] = deque()  # written by the native thread, read in the hub
+        self._idle = Event()
+        self._idle.set()
+        self._alarm = gevent.get_hub().loop.async_()
+        self._alarm.start(self._deliver)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def busy(self) -> bool:
+        return self._running is not None
+
+    def take_place(self) -> Callable[[], None]:
+        """A place in the queue, taken before the prompt is made. Returns the function that gives it back.
+
+        Raises Problem 429 when the queue is full.
+        """
+        if self._free_places == 0:
+            raise Problem(
+                429,
+                "The model is busy and its queue is full. Try again in a moment.",
+                code="queue_full",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self._free_places -= 1
+        held = True
+
+        def give_back() -> None:
+            nonlocal held
+            if held:
+                held = False
+                self._free_places += 1
+
+        return give_back
+
+    def submit(self, job: Job) -> None:
+        self._waiting.append(job)
+        self._idle.clear()
+        self._run_next()
+
+    def cancel(self, job: Job) -> None:
+        """A waiting job leaves the queue at once; a running one ends at its next token."""
+        job.cancelled = True
+        if job in self._waiting:
+            self._waiting.remove(job)
+            job.finish(None)
+
+    def cancel_all(self) -> None:
+        for job in [*self._waiting, *([self._running] if self._running else [])]:
+            self.cancel(job)
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        return bool(self._idle.wait(timeout_s))
+
+    def _run_next(self) -> None:
+        if self._running is not None:
+            return
+        if not self._waiting:
+            self._idle.set()
+            return
+        self._running = self._waiting.popleft()
+        self._thread.start(self._work, self._running)
+
+    def _work(self, job: Job) -> None:  # in the native thread
+        error: BaseException | None = None
+        try:
+            for result in job.results():
+                self._arrived.append((job, result, False))
+                self._alarm.send()
+        except BaseException as raised:  # the border of a request: the next one must find a working thread
+            error = raised
+        self._arrived.append((job, error, True))
+        self._alarm.send()
+
+    def _deliver(self) -> None:  # in the hub
+        while self._arrived:
+            job, result, is_end = self._arrived.popleft()
+            try:
+                if is_end:
+                    self._end(job, result)
+                else:
+                    job.receive(result)
+            except Exception:  # the border of a request: later jobs' results must still be delivered
+                log.exception("a result could not be delivered")
+                job.cancelled = True
+
+    def _end(self, job: Job, error: BaseException | None) -> None:
+        self._running = None
+        try:
+            job.finish(error)
+        finally:
+            self._run_next()
+
+
+def _capture(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, BaseException | None]:
+    """The pool would print an exception that its caller is about to deal with."""
+    try:
+        return function(*args, **kwargs), None
+    except BaseException as error:  # raised again where `call` waits
+        return None, error

@@ -1,0 +1,45 @@
+"""Everything an answer is made with, as one record: what `loading.py` makes and the routes read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from neuroscope.engine import Engine
+    from neuroscope.stats import CalibrationStats
+    from neuroscope.store import Results
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A model, an SAE, and what is known about the SAE's features."""
+
+    model: str
+    """The id clients use; `aliases` mean the same model."""
+    aliases: frozenset[str]
+    engine: Engine
+    context_length: int
+    layer: int
+    device: str
+    dtype: str
+    sae_id: str
+    width: int
+    labels: tuple[str, ...]
+    """One text a feature, `feature_4521` where there is no label."""
+    label_sources: dict[str, int]
+    """How many labels came from which source."""
+    stats: CalibrationStats | None
+    results: Results | None
+    neuronpedia: tuple[str, str] | None
+    """Names of model and SAE on Neuronpedia."""
+    degraded: tuple[str, ...]
+    """What is missing, why, and which command mends it."""
+
+    def serves(self, model: str) -> bool:
+        return model == self.model or model in self.aliases
+
+
+Load = Callable[[Callable[[str], None]], Loaded]
+"""Loads everything, naming each stage before it begins."""

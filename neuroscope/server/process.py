@@ -1,0 +1,175 @@
+"""The server as a process: how it must be started, that it loads in the background, and how it ends.
+
+One gevent worker with two listening sockets, the chat's first. Everything here runs in that worker, after the
+fork; `gunicorn.conf.py` says how gunicorn itself is set up.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import gevent
+from gunicorn.workers.base import Worker
+from werkzeug.wsgi import ClosingIterator
+
+from neuroscope.errors import ConfigError, NeuroscopeError
+from neuroscope.ranking import Ranking
+from neuroscope.server.banner import banner
+from neuroscope.server.chat import create_chat_app
+from neuroscope.server.features import create_features_app
+from neuroscope.server.gate import Gate, policy, refuse_open_bind
+from neuroscope.server.loaded import Load
+from neuroscope.server.service import Service
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from neuroscope.settings import Settings
+
+log = logging.getLogger(__name__)
+
+RIGHT_COMMAND = "gunicorn -c gunicorn.conf.py neuroscope.wsgi"
+EXIT_REFUSED = 4  # gunicorn's "application failed to load": the master stops instead of trying again
+EXIT_LOADING_FAILED = 3  # gunicorn's "worker failed to boot", likewise
+SWITCH_SECONDS = 0.0005  # a busy Python thread otherwise keeps the hub waiting for ten times as long
+OPEN_FILES = 65_536
+TOKEN_PATIENCE_S = 1.2
+RESPONSE_PATIENCE_S = 0.8
+LOOK_SECONDS = 0.05
+
+
+def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) -> WSGIApplication:
+    """The WSGI application of both ports, loading in the background. Exits when it must not serve."""
+    try:
+        worker = _worker()
+        settled = settings()
+        chat, features = _listeners(worker)
+        key = os.environ.get(settled.serve.api_key_env) or None
+        refuse_open_bind([chat[0], features[0]], key, settled.serve.api_key_env)
+    except NeuroscopeError as error:
+        print(f"\nNot started: {error}\n", file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_REFUSED) from error
+    sys.setswitchinterval(SWITCH_SECONDS)
+    _raise_open_files()
+    ranking = settled.ranking
+    service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
+    apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
+    hosts = [*settled.serve.allowed_hosts, *_listed("NEUROSCOPE_ALLOWED_HOSTS")]
+    rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
+    answering = Answering(Gate(ByPort(apps), rules))
+    gevent.spawn(_bring_up, service, load(settled), chat, features, key is not None)
+    gevent.spawn(_end_with, worker, service, answering)
+    for interrupt in (signal.SIGINT, signal.SIGQUIT):  # Ctrl-C; gunicorn would leave without a last event
+        signal.signal(interrupt, worker.handle_exit)
+    return answering
+
+
+class ByPort:
+    """Routes by the listening socket, never by what the client says in its Host header."""
+
+    def __init__(self, apps: dict[int, Any]) -> None:
+        self._apps: dict[str, WSGIApplication] = {str(port): app for port, app in apps.items()}
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        return self._apps[environ["SERVER_PORT"]](environ, start_response)
+
+
+class Answering:
+    """Counts the requests that are being answered, streams included."""
+
+    def __init__(self, app: WSGIApplication) -> None:
+        self._app = app
+        self.count = 0
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        self.count += 1
+        try:
+            body = self._app(environ, start_response)
+        except BaseException:
+            self._done()
+            raise
+        return ClosingIterator(body, self._done)
+
+    def _done(self) -> None:
+        self.count -= 1
+
+
+def _worker() -> Worker:
+    """The gunicorn worker that is loading this, found among the callers: WSGI does not hand it over."""
+    frame = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, Worker):
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    else:
+        raise _wrong_start("it is loaded outside a gunicorn worker (--preload, or another server)")
+    if "gevent" not in caller.cfg.worker_class_str:
+        raise _wrong_start(f"its worker is of the kind {caller.cfg.worker_class_str!r}, not gevent")
+    if caller.cfg.workers != 1:
+        raise _wrong_start(f"{caller.cfg.workers} workers would each load the model; it needs one")
+    return caller
+
+
+def _listeners(worker: Worker) -> tuple[tuple[str, int], tuple[str, int]]:
+    """Address and port of the chat's and of the features' socket."""
+    names = [listener.getsockname() for listener in worker.sockets]
+    if len(names) != 2 or not all(isinstance(name, tuple) for name in names):
+        raise _wrong_start(f"it listens on {len(names)} addresses ({names}); it needs two TCP ports")
+    (chat_host, chat_port, *_), (features_host, features_port, *_) = names
+    return (chat_host, chat_port), (features_host, features_port)
+
+
+def _wrong_start(reason: str) -> ConfigError:
+    return ConfigError(
+        f"neuroscope.wsgi is started in the wrong way: {reason}. In the repository's folder, without "
+        f"WEB_CONCURRENCY, GUNICORN_CMD_ARGS and flags that say otherwise, run:\n\n    {RIGHT_COMMAND}"
+    )
+
+
+def _bring_up(
+    service: Service, load: Load, chat: tuple[str, int], features: tuple[str, int], has_key: bool
+) -> None:
+    try:
+        loaded = service.load(load)
+    except NeuroscopeError as error:
+        print(f"\nNot started: {error}\n", file=sys.stderr, flush=True)
+    except Exception:  # the border of the process: the reason must be seen before it ends
+        traceback.print_exc()
+    else:
+        print(banner(loaded, service.ranking, chat, features, has_key=has_key), flush=True)
+        return
+    raise SystemExit(EXIT_LOADING_FAILED)
+
+
+def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
+    """gunicorn would wait its whole graceful time for open streams, then cut them: end them, then leave."""
+    while worker.alive:
+        gevent.sleep(LOOK_SECONDS)
+    service.stop(TOKEN_PATIENCE_S)
+    deadline = time.monotonic() + RESPONSE_PATIENCE_S
+    while answering.count and time.monotonic() < deadline:
+        gevent.sleep(0.01)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)  # the interpreter's own way out takes seconds, and crashes if the model is still computing
+
+
+def _raise_open_files() -> None:
+    """A thousand streams are a thousand sockets; the usual soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _listed(variable: str) -> list[str]:
+    return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]

@@ -1,0 +1,120 @@
+"""What both servers share: what is loaded, whether it is ready, the model's queue and the features stream.
+
+Loading and the model run in one native thread, tokenizing and database queries in another, so that no
+greenlet waits for them. What is loaded from where is said in `loading.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from neuroscope.server.generation import Generation
+from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.loaded import Load, Loaded
+from neuroscope.server.problems import Problem
+from neuroscope.server.stream import Entry, FeatureStream
+from neuroscope.server.subscribers import Subscribers
+from neuroscope.server.views import EventWriter, View
+
+if TYPE_CHECKING:
+    from neuroscope.engine import Sampling
+    from neuroscope.models.chat import Prompt
+    from neuroscope.ranking import Ranking
+    from neuroscope.settings import Serve
+
+log = logging.getLogger(__name__)
+
+LOADING_RETRY_S = 5
+
+
+class Service:
+    """One per process. Made in the worker, after the fork."""
+
+    def __init__(self, serve: Serve, ranking: Ranking) -> None:
+        self.serve = serve
+        self.ranking = ranking
+        self.stream = FeatureStream(serve.ring)
+        self.subscribers = Subscribers(serve.max_streams)
+        self.model_thread = NativeThread()
+        self.lookups = NativeThread()
+        self.inference = Inference(self.model_thread, serve.queue)
+        self.started = int(time.time())
+        self.stage = "starting"
+        self.stopping = False
+        self._generations: set[Generation] = set()
+        self._loaded: Loaded | None = None
+        self._writer: EventWriter | None = None
+
+    def load(self, load: Load) -> Loaded:
+        """Load away from the hub; until it is done `loaded` raises. Whatever `load` raises is raised here."""
+        loaded = self.model_thread.call(load, self._enter_stage)
+        self._writer = EventWriter(loaded.labels, loaded.stats, self.stream)
+        self._loaded = loaded
+        self.stage = "ready"
+        return loaded
+
+    @property
+    def is_ready(self) -> bool:
+        return self._loaded is not None and not self.stopping
+
+    @property
+    def loaded(self) -> Loaded:
+        """Raises Problem 503 while loading and while shutting down."""
+        if self.stopping:
+            raise Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=LOADING_RETRY_S)
+        if self._loaded is None:
+            message = f"The model is still loading ({self.stage})."
+            raise Problem(503, message, code="loading", retry_after_s=LOADING_RETRY_S)
+        return self._loaded
+
+    @property
+    def writer(self) -> EventWriter:
+        if self._writer is None:
+            _ = self.loaded
+        assert self._writer is not None
+        return self._writer
+
+    def write_event(self, entry: Entry, view: View) -> bytes:
+        return self.writer.write(entry, view)
+
+    def prepare(self, asked: list[Any] | str) -> Prompt:
+        """Tokenize away from the hub. Raises PromptError."""
+        return self.lookups.call(self.loaded.engine.prepare, asked)
+
+    def begin(
+        self, prefix: str, prompt: Prompt, sampling: Sampling, release: Callable[[], None]
+    ) -> Generation:
+        """Queue one answer. `release` gives its place in the queue back when it has ended.
+
+        Raises PromptError when the prompt does not fit.
+        """
+        loaded = self.loaded
+
+        def ended() -> None:
+            self._generations.discard(generation)
+            release()
+
+        generation = Generation(
+            prefix + secrets.token_hex(12), loaded, prompt, sampling, stream=self.stream, release=ended
+        )
+        self._generations.add(generation)
+        self.inference.submit(generation)
+        return generation
+
+    def stop(self, patience_s: float) -> None:
+        """End every answer at its next token, then every stream; first wait `serve.drain_s`."""
+        self.stopping = True
+        if self.serve.drain_s:
+            self.inference.wait_idle(self.serve.drain_s)
+        for generation in list(self._generations):
+            generation.shutting_down = True
+            self.inference.cancel(generation)
+        self.inference.wait_idle(patience_s)
+        self.stream.close()
+
+    def _enter_stage(self, stage: str) -> None:
+        self.stage = stage

@@ -1,0 +1,129 @@
+"""The features stream: a ring of what was generated lately, read by every subscriber at its own pace.
+
+Publishing never waits: it writes one slot and wakes the readers. A reader that falls behind the ring is told
+how much it lost. Entries hold a token's *unranked* activations, so that ids do not depend on anyone's filter;
+ranking is done on reading, in `views.py`. Touched from the hub's thread only.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gevent.event import Event
+
+from neuroscope.events import GenerationComplete, GenerationError
+
+if TYPE_CHECKING:
+    from neuroscope.engine import Step
+
+_IDENTIFIER = re.compile(r"(?:(?P<epoch>[0-9a-f]{1,32})-)?(?P<sequence>[0-9]{1,15})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GeneratedToken:
+    """One token of one answer, with its activations still unranked."""
+
+    completion_id: str
+    layer: int
+    step: Step
+
+
+Published = GeneratedToken | GenerationComplete | GenerationError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """One slot of the ring."""
+
+    sequence: int
+    """1 for the first event of this process."""
+    published: Published
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader at a cursor finds."""
+
+    missed: int
+    """Events that were gone before they could be read."""
+    entries: list[Entry]
+    cursor: int
+    """Where to read on."""
+
+
+class FeatureStream:
+    """The last `capacity` events. `epoch` tells one run of the server from another."""
+
+    def __init__(self, capacity: int, *, epoch: str | None = None) -> None:
+        self.epoch = epoch or secrets.token_hex(4)
+        self._slots: list[Entry | None] = [None] * capacity
+        self._newest = 0
+        self._news = Event()
+        self._closed = False
+
+    @property
+    def newest(self) -> int:
+        """Sequence number of the newest event, 0 before the first."""
+        return self._newest
+
+    @property
+    def oldest(self) -> int:
+        """Sequence number of the oldest event still held."""
+        return max(1, self._newest - len(self._slots) + 1)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def publish(self, published: Published) -> int:
+        self._newest += 1
+        self._slots[self._newest % len(self._slots)] = Entry(self._newest, published)
+        self.wake()
+        return self._newest
+
+    def close(self) -> None:
+        """No more events will come. Readers still get those that are there."""
+        self._closed = True
+        self.wake()
+
+    def read(self, cursor: int, limit: int) -> Reading:
+        """The next `limit` events after `cursor`, the sequence number of the last one read."""
+        start = max(cursor + 1, self.oldest)
+        stop = min(self._newest, start + limit - 1)
+        entries = list(self._between(start, stop))
+        return Reading(start - cursor - 1, entries, max(stop, start - 1))
+
+    def wait(self, cursor: int, timeout_s: float) -> bool:
+        """Wait for an event after `cursor`, or the end. False when neither came in time."""
+        if self._newest > cursor or self._closed:
+            return True
+        return bool(self._news.wait(timeout_s))
+
+    def is_identifier(self, text: str) -> bool:
+        """Whether `text` may be an event's id, of this run or another."""
+        return _IDENTIFIER.fullmatch(text) is not None
+
+    def identifier(self, sequence: int) -> str:
+        return f"{self.epoch}-{sequence}"
+
+    def cursor_after(self, identifier: str) -> int | None:
+        """The cursor of a reader whose last event was `identifier`; None for an id of another run."""
+        match = _IDENTIFIER.fullmatch(identifier)
+        if match is None or match["epoch"] not in (None, self.epoch):
+            return None
+        return min(int(match["sequence"]), self._newest)
+
+    def wake(self) -> None:
+        """Let every waiting reader look again."""
+        news, self._news = self._news, Event()
+        news.set()
+
+    def _between(self, start: int, stop: int) -> Iterator[Entry]:
+        for sequence in range(start, stop + 1):
+            entry = self._slots[sequence % len(self._slots)]
+            if entry is not None:
+                yield entry

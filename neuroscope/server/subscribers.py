@@ -1,0 +1,120 @@
+"""Who reads the features stream: how many may, what each is sent, and when it ends.
+
+A subscriber is a cursor into the ring, so a slow one costs nothing but its own gap.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import gevent
+
+from neuroscope.server import wire
+from neuroscope.server.problems import Problem
+from neuroscope.server.stream import Entry, FeatureStream
+from neuroscope.server.views import View
+
+RETRY_MS = 2000
+BATCH = 32
+"""Events read at once; other greenlets run between batches of a long replay."""
+MAX_VIEWS = 64
+RETRY_AFTER_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscriber begins."""
+
+    cursor: int
+    is_other_run: bool = False
+    """Its last event was of another run of the server: what it missed of that run cannot be known."""
+
+
+def read_start(stream: FeatureStream, last_id: str | None, completion_id: str | None) -> Start:
+    """After the event `last_id`; else at the ring's oldest, when one completion is asked for; else now."""
+    if last_id is not None:
+        cursor = stream.cursor_after(last_id)
+        return Start(0, is_other_run=True) if cursor is None else Start(cursor)
+    return Start(0) if completion_id is not None else Start(stream.newest)
+
+
+class Subscribers:
+    """Counts the readers of one stream. Distinct views are limited because each is ranked for every token."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._views: Counter[View] = Counter()
+
+    def __len__(self) -> int:
+        return self._views.total()
+
+    def admit(self, view: View) -> Callable[[], None]:
+        """Count one more reader. Returns the function that takes it off again. Raises Problem 503 if full."""
+        if len(self) >= self._limit:
+            raise _full(f"There are {self._limit} subscribers already, as many as serve.max_streams allows.")
+        if view not in self._views and len(self._views) >= MAX_VIEWS:
+            raise _full(
+                f"Subscribers use {MAX_VIEWS} different settings already. Use one of theirs, or the defaults."
+            )
+        self._views[view] += 1
+        counted = True
+
+        def leave() -> None:
+            nonlocal counted
+            if counted:
+                counted = False
+                self._views[view] -= 1
+                if not self._views[view]:
+                    del self._views[view]
+
+        return leave
+
+
+def follow(
+    stream: FeatureStream,
+    write: Callable[[Entry, View], bytes],
+    view: View,
+    start: Start,
+    *,
+    completion_id: str | None,
+    heartbeat_s: float,
+    is_gone: Callable[[], bool],
+) -> Iterator[bytes]:
+    """The stream as one subscriber sees it, from `start` until the server stops or the subscriber leaves."""
+    cursor = start.cursor
+    yield f": one event a token\nretry: {RETRY_MS}\nid: {stream.identifier(cursor)}\n\n".encode()
+    if start.is_other_run:
+        yield _gap(stream, stream.oldest - 1, None, "The server was restarted since the last event.")
+        cursor = stream.oldest - 1
+    while not is_gone():
+        reading = stream.read(cursor, BATCH)
+        cursor = reading.cursor
+        if reading.missed:
+            before = (reading.entries[0].sequence if reading.entries else stream.oldest) - 1
+            yield _gap(stream, before, reading.missed, "These events are older than the server keeps.")
+        block = b"".join(write(e, view) for e in reading.entries if _concerns(e, completion_id))
+        if block:
+            yield block
+        if reading.entries or reading.missed:
+            gevent.sleep(0)
+        elif stream.closed:
+            yield wire.event(
+                "shutdown", {"reason": "The server is shutting down."}, stream.identifier(cursor)
+            )
+            return
+        elif not stream.wait(cursor, heartbeat_s):
+            yield wire.HEARTBEAT
+
+
+def _concerns(entry: Entry, completion_id: str | None) -> bool:
+    return completion_id is None or entry.published.completion_id == completion_id
+
+
+def _gap(stream: FeatureStream, last_missed: int, missed: int | None, reason: str) -> bytes:
+    return wire.event("gap", {"missed": missed, "reason": reason}, stream.identifier(last_missed))
+
+
+def _full(message: str) -> Problem:
+    return Problem(503, message, code="too_many_subscribers", retry_after_s=RETRY_AFTER_S)

@@ -1,0 +1,156 @@
+"""How one subscriber wants to see the stream, and the events as it then sees them.
+
+Ranking happens here, on reading: subscribers with equal wishes share one rendered event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from neuroscope.errors import ConfigError
+from neuroscope.events import ActiveFeature, FeatureActivation
+from neuroscope.ranking import FILTERS, Ranking, select
+from neuroscope.server import wire
+from neuroscope.server.problems import Problem, bad_request
+from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
+
+if TYPE_CHECKING:
+    from neuroscope.sae.autoencoder import SparseActs
+    from neuroscope.stats import CalibrationStats
+
+ALIGNMENTS = ("own", "producer")
+MAX_TOP_K = 1000
+MAX_LISTED_FEATURES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A subscriber's wishes. Hashable: equal views are rendered once."""
+
+    ranking: Ranking
+    align: str = "own"
+    """own: the features of the token's own position; producer: of the position it was sampled from."""
+
+
+def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
+    """The view that a query string asks for, `defaults` where it is silent. Raises Problem 400."""
+    align = query.get("align", "own")
+    if align not in ALIGNMENTS:
+        raise _wrong("align", align, f"one of {', '.join(ALIGNMENTS)}")
+    chosen = query.get("filter", defaults.filter)
+    if chosen not in FILTERS:
+        raise _wrong("filter", chosen, f"one of {', '.join(FILTERS)}")
+    try:
+        ranking = replace(
+            defaults,
+            filter=chosen,
+            threshold=_number(query, "threshold", defaults.threshold, 0, 1),
+            top_k=read_whole(query, "top_k", defaults.top_k, 1, MAX_TOP_K),
+            min_activation=_number(query, "min_activation", defaults.min_activation, 0, 1e9),
+            only=_features(query, defaults.only),
+        )
+    except ConfigError as error:
+        raise bad_request(str(error)) from error
+    return View(ranking, align)
+
+
+class EventWriter:
+    """Turns entries of the ring into bytes for a view. Knows labels and statistics; keeps recent bytes."""
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        stats: CalibrationStats | None,
+        stream: FeatureStream,
+        *,
+        kept: int = 1024,
+    ) -> None:
+        self._labels = labels
+        self._stats = stats
+        self._stream = stream
+        self._kept = kept
+        self._written: OrderedDict[tuple[int, View | None], bytes] = OrderedDict()
+
+    def write(self, entry: Entry, view: View) -> bytes:
+        is_token = isinstance(entry.published, GeneratedToken)
+        key = (entry.sequence, view if is_token else None)
+        block = self._written.get(key)
+        if block is None:
+            block = self._written[key] = self._block(entry, view)
+            if len(self._written) > self._kept:
+                self._written.popitem(last=False)
+        return block
+
+    def features(self, acts: SparseActs, ranking: Ranking) -> tuple[tuple[ActiveFeature, ...], int]:
+        """The features shown for one token, and how many the filter took out above the last of them."""
+        selection = select(acts, ranking, self._stats)
+        surprise = (
+            [math.nan] * len(selection.indices) if selection.surprise is None else selection.surprise.tolist()
+        )
+        rows = zip(selection.indices.tolist(), selection.activations.tolist(), surprise, strict=True)
+        shown = tuple(
+            ActiveFeature(i, self._labels[i], activation, wire.finite(s)) for i, activation, s in rows
+        )
+        return shown, selection.filtered_count
+
+    def _block(self, entry: Entry, view: View) -> bytes:
+        published = entry.published
+        event = self._activation(published, view) if isinstance(published, GeneratedToken) else published
+        return wire.event(event.event, event.to_wire(), self._stream.identifier(entry.sequence))
+
+    def _activation(self, token: GeneratedToken, view: View) -> FeatureActivation:
+        step, is_own = token.step, view.align == "own"
+        acts = step.acts if is_own else step.producer
+        features, filtered_count = self.features(acts, view.ranking)
+        return FeatureActivation(
+            completion_id=token.completion_id,
+            token_index=step.token_index,
+            token=step.text,
+            token_id=step.token_id,
+            position=step.position,
+            layer=token.layer,
+            l0=len(acts.indices),
+            fvu=wire.finite(step.fvu) if is_own else None,  # measured at the token's own position only
+            top_features=features,
+            filtered_count=filtered_count,
+        )
+
+
+def _number(query: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:
+    try:
+        value = float(query.get(name, default))
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise _wrong(name, query.get(name), f"a number from {low:g} to {high:g}")
+    return value
+
+
+def read_whole(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number of a query string. Raises Problem 400."""
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not low <= int(text) <= high:
+        raise _wrong(name, text, f"a whole number from {low} to {high}")
+    return int(text)
+
+
+def _features(query: Mapping[str, str], default: frozenset[int] | None) -> frozenset[int] | None:
+    text = query.get("features")
+    if text is None:
+        return default
+    names = [name.strip() for name in text.split(",")]
+    if len(names) > MAX_LISTED_FEATURES or not all(
+        n.isascii() and n.isdigit() and len(n) < 10 for n in names
+    ):
+        raise _wrong(
+            "features", text[:60], f"at most {MAX_LISTED_FEATURES} indices with commas between, as 12,4521"
+        )
+    return frozenset(int(name) for name in names)
+
+
+def _wrong(name: str, value: object, accepted: str) -> Problem:
+    return bad_request(f"{name!r} is {value!r}; it must be {accepted}.", name, "invalid_value")

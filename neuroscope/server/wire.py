@@ -1,0 +1,80 @@
+"""JSON and server-sent events as bytes: what every response of both servers is made of.
+
+Which fields a response has is said where the response is built.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+MAX_DEPTH = 32
+HEARTBEAT = b": heartbeat\n\n"
+DONE = b"data: [DONE]\n\n"
+STREAM_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+
+# Clients that cut a stream into lines with str.splitlines() break at these too; JSON allows them unescaped.
+_LINE_BREAKS = {"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def dumps(value: Any) -> str:
+    """`value` as one line of strict JSON. Raises ValueError for NaN and infinity, which JSON has not."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if not text.isascii():
+        for character, escape in _LINE_BREAKS.items():
+            text = text.replace(character, escape)
+    return text
+
+
+def encode(value: Any) -> bytes:
+    """`value` as strict JSON in UTF-8; a surrogate without its partner becomes a question mark."""
+    return dumps(value).encode("utf-8", "replace")
+
+
+def loads(body: bytes) -> Any:
+    """Read strict JSON of at most 32 levels. Raises ValueError with a sentence for the sender."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"The body is not UTF-8 (byte {error.start}).") from error
+    except RecursionError as error:
+        raise ValueError(f"The body is nested more than {MAX_DEPTH} levels deep.") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"The body is not valid JSON: {error}.") from error
+    _refuse_depth(value)
+    return value
+
+
+def data(value: Any) -> bytes:
+    """An unnamed server-sent event, the only kind that chat clients read."""
+    return b"data: " + encode(value) + b"\n\n"
+
+
+def event(name: str, value: Any, identifier: str) -> bytes:
+    """A named server-sent event with an id, as the features stream sends them."""
+    return f"event: {name}\nid: {identifier}\n".encode() + data(value)
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON can carry: NaN and infinity become null."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"The body holds {name}, which is not JSON.")
+
+
+def _refuse_depth(value: Any) -> None:
+    level, nodes = 0, [value]
+    while nodes:
+        level += 1
+        if level > MAX_DEPTH + 1:
+            raise ValueError(f"The body is nested more than {MAX_DEPTH} levels deep.")
+        deeper: list[Any] = []
+        for node in nodes:
+            if isinstance(node, dict):
+                deeper.extend(node.values())
+            elif isinstance(node, list):
+                deeper.extend(node)
+        nodes = deeper

@@ -1,0 +1,26 @@
+"""One scripted server for the tests that leave it as they found it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serving import EventStream, Server, serving
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The real process with the scripted engine; a small queue and ring so that their ends are near."""
+    folder: Path = tmp_path_factory.mktemp("server")
+    with serving(folder, serve={"queue": 4, "ring": 64, "heartbeat_s": 0.3, "max_streams": 20}) as running:
+        yield running
+
+
+@pytest.fixture
+def stream(server: Server) -> Iterator[EventStream]:
+    """A subscriber of the scripted server with the default settings, connected."""
+    with EventStream(server.features_port) as subscriber:
+        first = next(subscriber.blocks())
+        assert first.comment is not None
+        yield subscriber

@@ -1,0 +1,149 @@
+"""An engine that says what it is told, with features that can be computed in the head: for tests of the server alone.
+
+The last message (or the prompt) is the script: options in brackets, then the words of the answer, one token each.
+
+    [delay=0.05]    seconds before each token        [fail=3]     an exception instead of token 3
+    [prefill=2]     seconds before the first token   [chars]      one token a byte instead of one a word
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from neuroscope.engine import Sampling, Step, TokenLogprob
+from neuroscope.errors import ContextOverflowError
+from neuroscope.server.loaded import Loaded
+from neuroscope.stats import CalibrationStats
+
+WIDTH = 32
+LAYER = 7
+CONTEXT = 256
+ALWAYS_ON = 3
+"""Fires on every token of every text, so that the frequency filter hides it."""
+
+
+class Acts(NamedTuple):
+    indices: Any
+    values: Any
+
+
+@dataclass
+class Script:
+    """The prompt, as the scripted engine reads it."""
+
+    ids: list[int]
+    tokens: list[bytes]
+    options: dict[str, float] = field(default_factory=dict)
+
+
+def acts_of(index: int) -> Acts:
+    """Token n has feature 3 at 9.0, feature 4 + n % 8 at 5.0 and feature 20 + n % 8 at 2.5."""
+    return Acts(np.array([ALWAYS_ON, 4 + index % 8, 20 + index % 8], np.int32), np.array([9.0, 5.0, 2.5], np.float32))
+
+
+class ScriptedEngine:
+    def __init__(self) -> None:
+        self.generations = 0
+
+    def prepare(self, asked: str | list[dict[str, Any]]) -> Script:
+        text = asked if isinstance(asked, str) else str(asked[-1]["content"])
+        options = {name: float(value or 1) for name, value in re.findall(r"\[(\w+)=?([\d.]*)\]", text)}
+        words = re.sub(r"\[[^\]]*\]", "", text).encode()
+        tokens = [bytes([b]) for b in words] if "chars" in options else re.findall(rb"\s*\S+", words)
+        return Script(list(range(len(text.split()))), tokens, options)
+
+    def generate(
+        self, script: Script, sampling: Sampling, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> Iterator[Step]:
+        used, wanted = len(script.ids), sampling.max_tokens or 1
+        if used + wanted > CONTEXT:
+            raise ContextOverflowError(used, wanted, CONTEXT)
+        return self._generate(script, sampling, should_stop)
+
+    def _generate(self, script: Script, sampling: Sampling, should_stop: Callable[[], bool]) -> Iterator[Step]:
+        self.generations += 1
+        started = time.monotonic()
+        while time.monotonic() < started + script.options.get("prefill", 0):
+            time.sleep(0.01)
+            if should_stop():
+                return
+        pending = b""
+        limit = min(sampling.max_tokens or CONTEXT, len(script.tokens) + 1)
+        for index in range(limit):
+            time.sleep(script.options.get("delay", 0))
+            if script.options.get("fail") == index:
+                raise RuntimeError("the script says so")
+            is_end = index == len(script.tokens)
+            token = b"" if is_end else script.tokens[index]
+            pending += token
+            try:
+                text, pending = pending.decode(), b""
+            except UnicodeDecodeError:
+                text = ""
+            finish = "stop" if is_end else "length" if index + 1 == sampling.max_tokens else None
+            finish = "cancelled" if finish is None and should_stop() else finish
+            yield _step(index, used_by(script), token, text, sampling, finish, is_end)
+            if finish is not None:
+                return
+
+
+def used_by(script: Script) -> int:
+    return len(script.ids)
+
+
+def _step(
+    index: int, used: int, token: bytes, text: str, sampling: Sampling, finish: str | None, is_end: bool
+) -> Step:
+    alternatives = (TokenLogprob(7, token, -0.25), TokenLogprob(8, b"\xf0", float("-inf")))
+    return Step(
+        token_index=index,
+        token_id=1000 + index,
+        token_bytes=token,
+        position=used + index,
+        text=text,
+        acts=acts_of(index),  # type: ignore[arg-type]
+        producer=acts_of(index - 1) if index else Acts(np.array([0], np.int32), np.array([1.0], np.float32)),  # type: ignore[arg-type]
+        fvu=0.125,
+        logprob=-0.25 if sampling.logprobs else None,
+        top_logprobs=alternatives[: sampling.top_logprobs] if sampling.logprobs else (),
+        finish_reason=finish,
+        prompt_tokens=used,
+        is_end=is_end,
+    )
+
+
+def stats() -> CalibrationStats:
+    """1,000 tokens: feature 3 fired on all of them, the others on 100, each with mean 2 and variance 1."""
+    n_fired = np.full(WIDTH, 100)
+    n_fired[ALWAYS_ON] = 1000
+    n_fired[0] = 0
+    totals = n_fired * 2.0
+    return CalibrationStats.from_sums(1000, n_fired, totals, n_fired * 5.0, np.where(n_fired > 0, 9.0, 0.0))
+
+
+def scripted(*, degraded: tuple[str, ...] = (), with_stats: bool = True) -> Loaded:
+    """Everything the server needs, without a model."""
+    labels = tuple(f"label of {index}" if index < 28 else f"feature_{index}" for index in range(WIDTH))
+    return Loaded(
+        model="scripted/model",
+        aliases=frozenset({"scripted"}),
+        engine=ScriptedEngine(),  # type: ignore[arg-type]
+        context_length=CONTEXT,
+        layer=LAYER,
+        device="none",
+        dtype="none",
+        sae_id="scripted/sae",
+        width=WIDTH,
+        labels=labels,
+        label_sources={"test": 28},
+        stats=stats() if with_stats else None,
+        results=None,
+        neuronpedia=("scripted-model", "7-scripted"),
+        degraded=degraded,
+    )

@@ -1,0 +1,32 @@
+"""The real server process around the scripted engine: `python -m gunicorn scripted_wsgi`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scripted import scripted
+
+from neuroscope import settings
+from neuroscope.errors import ModelError
+from neuroscope.server.loaded import Load, Loaded
+from neuroscope.server.process import start
+
+
+def load(settled: settings.Settings) -> Load:
+    def loads(enter_stage: Callable[[str], None]) -> Loaded:
+        enter_stage("reading the script")
+        time.sleep(float(os.environ.get("SCRIPTED_LOAD_SECONDS", "0")))
+        if message := os.environ.get("SCRIPTED_LOAD_ERROR"):
+            raise ModelError(message)
+        return scripted()
+
+    return loads
+
+
+def __getattr__(name: str) -> Any:
+    if name != "application":
+        raise AttributeError(name)
+    return start(settings.load, load)
