@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 UInts = NDArray[np.uint64]
 
 HALF_WINDOW = 12
+KINDS = ("top", "sample", "held_out")
+"""Kinds of examples: largest, random, and random over activation quantiles from held-out documents."""
+
 WINDOW = 2 * HALF_WINDOW + 1
 """Token ids of a window: 12 before, the token, 12 after (the specification's 24 tokens of context)."""
 

@@ -19,7 +19,8 @@ def check_against_manifest(path: Path) -> Fingerprint:
         raise ArtefactError(f"There is no results database at {path}. Make it with `snakemake labels`.")
     if write_ahead_log(path).exists():
         raise ArtefactError(
-            f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is there. {REMEDY}"
+            f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is left. "
+            f"{REMEDY}"
         )
     manifest = Manifest.read(path.parent / "manifest.json")
     manifest.check(path.parent, [path.name])

@@ -37,7 +37,7 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
 
 
 def attach_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
-    """A connection whose default database is a new file at `path`, in a storage format that old clients read."""
+    """A connection whose default database is a new file at `path`, in a storage format old clients read."""
     connection = duckdb.connect()
     connection.execute(f"ATTACH {quote(str(path))} AS results (STORAGE_VERSION '{STORAGE_VERSION}')")
     connection.execute("USE results")

@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,7 @@ CHUNK_FORMAT = 1
 """Changes when the content of a chunk's file changes: older files are then not used."""
 
 DEFAULT_SHARE = 1.0
-"""Share of a stratum that no source names, such as the user's own folder."""
+"""Share of a stratum that is not weighed: by default all count alike, so that conversations are not drowned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +95,6 @@ def plan_chunks(
         doc_ids = tuple(by_stratum[name][start : start + chunk_documents])
         chunks.append(Chunk(f"{name}-{start // chunk_documents:05d}", name, doc_ids))
     return chunks
-
-
-def stratum_shares(corpus: Any) -> dict[str, float]:
-    """Shares of the strata from the corpus settings: a stratum's is the sum of its sources'."""
-    shares: dict[str, float] = {}
-    for source in corpus.sources:
-        shares[source.stratum] = shares.get(source.stratum, 0.0) + source.share
-    if corpus.chat is not None:
-        shares["chat"] = corpus.chat.share
-    return shares
 
 
 def chunk_key(chunk: Chunk, fingerprint: Fingerprint, options: SweepOptions) -> str:
