@@ -1,0 +1,154 @@
+"""Builds the corpus: sources to documents {doc_id, stratum, source, text}, de-duplicated, in order of doc_id.
+
+A document is a piece of real text of at most `document_chars` characters; its id is the hash of its text, so the
+order is random, fixed, and the same wherever it is built. Everything skipped is counted with its reason. Which
+documents are swept is the sweep's business; conversations written by the model itself are `chat_corpus`'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from neuroscope.corpus_readers import READERS, Skipped
+from neuroscope.errors import CorpusError
+from neuroscope.sources import file_sha256, replace_atomically
+
+SCHEMA = {"doc_id": pl.String, "stratum": pl.String, "source": pl.String, "text": pl.String}
+MIN_CHARS = 20
+"""Shorter pieces carry no context for an example."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """Where documents come from, resolved to a local path."""
+
+    name: str
+    stratum: str
+    path: Path
+    format: str
+    """A key of corpus_readers.READERS."""
+    licence: str = "unknown"
+    max_documents: int | None = None
+
+
+@dataclass(slots=True)
+class SourceReport:
+    """What became of one source; stands in corpus.json."""
+
+    name: str
+    stratum: str
+    licence: str
+    documents: int = 0
+    characters: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "stratum": self.stratum,
+            "licence": self.licence,
+            "documents": self.documents,
+            "characters": self.characters,
+            "skipped": dict(sorted((+self.skipped).items())),
+        }
+
+
+def document_id(text: str) -> str:
+    """The first 128 bits of the text's SHA-256, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def build(sources: Sequence[TextSource], out: Path, *, document_chars: int = 2000) -> dict[str, Any]:
+    """Reads every source and writes `out` (Parquet) with its report beside it (`.json`), each whole or not at all.
+
+    Returns the report: per source the documents, characters, licence and what was skipped and why.
+    Raises CorpusError when no source yields a document.
+    """
+    seen: set[str] = set()
+    rows: list[tuple[str, str, str, str]] = []
+    reports = []
+    for source in sources:
+        report = SourceReport(source.name, source.stratum, source.licence)
+        found: dict[str, str] = {}
+        for text in _pieces(source, report, document_chars):
+            doc_id = document_id(text)
+            if doc_id in seen:
+                report.skipped["duplicate"] += 1
+                continue
+            seen.add(doc_id)
+            found[doc_id] = text
+        # The smallest hashes are a fair sample; the first files of a folder would not be.
+        kept = sorted(found)[: source.max_documents]
+        report.skipped["over max_documents"] += len(found) - len(kept)
+        report.documents = len(kept)
+        report.characters = sum(len(found[doc_id]) for doc_id in kept)
+        rows += [(doc_id, source.stratum, source.name, found[doc_id]) for doc_id in kept]
+        reports.append(report)
+    if not rows:
+        found = "; ".join(f"{r.name}: {dict(r.skipped) or 'nothing there'}" for r in reports)
+        raise CorpusError(f"The corpus is empty. {found}. Accepted: {', '.join(sorted(READERS))}.")
+    frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("doc_id")
+    return write(frame, out, reports)
+
+
+def write(frame: pl.DataFrame, out: Path, reports: Iterable[SourceReport]) -> dict[str, Any]:
+    """Writes documents and report; the report carries the Parquet file's sha256."""
+    with replace_atomically(out) as temporary:
+        frame.write_parquet(temporary, compression="zstd", statistics=False)
+    report = {
+        "corpus_sha256": file_sha256(out),
+        "documents": frame.height,
+        "sources": [entry.to_json() for entry in reports],
+    }
+    with replace_atomically(out.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    return report
+
+
+def read(path: Path) -> pl.DataFrame:
+    """The documents of a corpus, in order of doc_id."""
+    try:
+        return pl.read_parquet(path, columns=list(SCHEMA))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise CorpusError(f"{path} is not a corpus: {error}. Build it with: neuroscope corpus build") from error
+
+
+def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> Iterator[str]:
+    if source.format not in READERS:
+        raise CorpusError(
+            f"Source {source.name!r} has the unknown format {source.format!r}. Accepted: {', '.join(READERS)}."
+        )
+    for found in READERS[source.format](source.path):
+        if isinstance(found, Skipped):
+            report.skipped[found.reason] += 1
+            continue
+        # Lone surrogates cannot be encoded, by the database or by anyone.
+        text = found.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
+        for piece in split(text, document_chars):
+            if len(piece) < MIN_CHARS:
+                report.skipped["too short"] += 1
+            else:
+                yield piece
+
+
+def split(text: str, limit: int) -> Iterator[str]:
+    """Cuts a text into pieces of at most `limit` characters: at a blank line, else a line, else a space, else anywhere.
+
+    Nothing but the white space around a cut is lost; indentation is kept.
+    """
+    text = text.strip("\n").rstrip()
+    while len(text) > limit:
+        marks = ((mark, text.rfind(mark, limit // 2, limit)) for mark in ("\n\n", "\n", " "))
+        mark, cut = next(((mark, at) for mark, at in marks if at > 0), ("", limit))
+        yield text[:cut].rstrip()
+        text = text[cut + len(mark) :].lstrip("\n")
+    if text.strip():
+        yield text

@@ -1,0 +1,230 @@
+"""Reads texts out of files and folders, one reader per format: an explicit table at the end.
+
+A reader yields a text or a Skipped with its reason. Nothing here hangs on a FIFO, follows a loop of links, or
+stops at a file that cannot be read.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+import stat
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import yaml
+import zstandard
+
+from neuroscope.errors import CorpusError
+
+TEXT_SUFFIXES = {".txt", ".md", ".rst", ".py", ".js", ".c", ".h", ".java", ".go", ".rs", ".ts", ".html", ".tex", ""}
+TEXT_KEYS = ("text", "content", "body", "extract", "message")
+"""Where a table or JSON object keeps its text: the first of these, else its longest string."""
+DECOMPRESSORS: dict[str, Callable[[Path], io.BufferedIOBase]] = {
+    ".gz": lambda path: gzip.open(path, "rb"),
+    ".bz2": lambda path: bz2.open(path, "rb"),
+    ".xz": lambda path: lzma.open(path, "rb"),
+    ".zst": lambda path: io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)),
+}
+MAX_FILE_BYTES = 2 << 30
+"""A decompressed file larger than this is skipped: a bomb, or not meant for one machine."""
+ARTICLE_TITLE = re.compile(r"^ = [^=].* = $")
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file or record that gave no text."""
+
+    reason: str
+
+
+Found = str | Skipped
+
+
+def read_files(path: Path) -> Iterator[Found]:
+    """A user's file or folder: txt, md, code, jsonl, csv, parquet, each also compressed (gz, bz2, xz, zst)."""
+    if not path.exists():
+        raise CorpusError(f"{path} does not exist. Give a file or folder to --corpus-path.")
+    for file in _walk(path):
+        if isinstance(file, Skipped):
+            yield file
+            continue
+        try:
+            yield from _read_file(file)
+        except FileNotFoundError:
+            yield Skipped("vanished")
+        except PermissionError:
+            yield Skipped("not readable")
+        except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError):
+            yield Skipped("damaged or unreadable")
+
+
+def _walk(path: Path) -> Iterator[Path | Skipped]:
+    if path.is_file():
+        yield path
+        return
+    if not path.is_dir():
+        yield Skipped("not a regular file")
+        return
+    unreadable: list[OSError] = []
+    for folder, folders, names in os.walk(path, followlinks=False, onerror=unreadable.append):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            try:
+                regular = stat.S_ISREG(file.stat().st_mode)
+            except PermissionError:
+                yield Skipped("not readable")
+                continue
+            except OSError:
+                yield Skipped("broken link")
+                continue
+            yield file if regular else Skipped("not a regular file")
+    yield from (Skipped("folder not readable") for _ in unreadable)
+
+
+def _read_file(file: Path) -> Iterator[Found]:
+    suffix = file.suffix.lower()
+    kind = Path(file.stem).suffix.lower() if suffix in DECOMPRESSORS else suffix
+    if kind == ".parquet":
+        yield from _parquet_rows(file)
+        return
+    if kind not in TEXT_SUFFIXES | {".jsonl", ".json", ".csv", ".tsv"}:
+        yield Skipped(f"suffix {kind}")
+        return
+    opened = DECOMPRESSORS[suffix](file) if suffix in DECOMPRESSORS else file.open("rb")
+    with opened as stream:
+        raw = stream.read(MAX_FILE_BYTES + 1)
+    if len(raw) > MAX_FILE_BYTES:
+        yield Skipped("larger than 2 GiB")
+        return
+    text = _decode(raw)
+    if isinstance(text, Skipped):
+        yield text
+    elif kind == ".jsonl":
+        yield from _json_lines(text)
+    elif kind == ".json":
+        yield from _json_records(text)
+    elif kind in {".csv", ".tsv"}:
+        yield from _csv_rows(text, "\t" if kind == ".tsv" else ",")
+    else:
+        yield text if text.strip() else Skipped("empty")
+
+
+def _decode(raw: bytes) -> Found:
+    if b"\0" in raw[:65536] and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return Skipped("binary")
+    for encoding in ("utf-16",) if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else ("utf-8-sig", "cp1252"):
+        try:
+            return raw.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    return Skipped("unknown encoding")
+
+
+def _text_of(record: object) -> Found:
+    if isinstance(record, str):
+        return record
+    if isinstance(record, dict):
+        strings = {str(key): value for key, value in record.items() if isinstance(value, str)}
+        named = [strings[key] for key in TEXT_KEYS if strings.get(key)]
+        if named or strings:
+            return named[0] if named else max(strings.values(), key=len)
+    return Skipped("no text in record")
+
+
+def _json_lines(text: str) -> Iterator[Found]:
+    for line in text.splitlines():
+        if line.strip():
+            try:
+                yield _text_of(json.loads(line))
+            except (ValueError, RecursionError):
+                yield Skipped("invalid JSON")
+
+
+def _json_records(text: str) -> Iterator[Found]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        yield Skipped("invalid JSON")
+        return
+    records = content.values() if isinstance(content, dict) and not _holds_text(content) else content
+    yield from (_text_of(record) for record in (records if not isinstance(records, dict | str) else [records]))
+
+
+def _holds_text(record: dict[str, object]) -> bool:
+    return any(isinstance(record.get(key), str) for key in TEXT_KEYS)
+
+
+def _csv_rows(text: str, delimiter: str) -> Iterator[Found]:
+    csv.field_size_limit(sys.maxsize)
+    try:
+        yield from (_text_of(row) for row in csv.DictReader(io.StringIO(text), delimiter=delimiter))
+    except csv.Error:
+        yield Skipped("invalid CSV")
+
+
+def _parquet_rows(file: Path) -> Iterator[Found]:
+    try:
+        schema = pl.read_parquet_schema(file)
+        strings = [name for name, dtype in schema.items() if dtype == pl.String]
+        column = next((key for key in TEXT_KEYS if key in strings), strings[0] if strings else None)
+        if column is None:
+            yield Skipped("no text column")
+            return
+        texts = pl.read_parquet(file, columns=[column])[column]
+    except pl.exceptions.PolarsError:
+        yield Skipped("damaged or unreadable")
+        return
+    yield from (Skipped("null") if text is None else text for text in texts)
+
+
+def read_wikitext(path: Path) -> Iterator[Found]:
+    """WikiText's Parquet files hold lines; a line ` = Title = ` begins an article."""
+    article: list[str] = []
+    for found in read_files(path):
+        if isinstance(found, Skipped):
+            yield found
+            continue
+        if ARTICLE_TITLE.match(found.rstrip("\n")) and article:
+            yield "".join(article)
+            article = []
+        article.append(found)
+    if article:
+        yield "".join(article)
+
+
+def read_dialogues(path: Path) -> Iterator[Found]:
+    """chatterbot's YAML: `conversations` is a list of lists of turns."""
+    for file in sorted(path.glob("*.yml")):
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        for turns in content.get("conversations", []):
+            yield "\n".join(str(turn).strip() for turn in turns)
+
+
+def read_standard_library(_path: Path) -> Iterator[Found]:
+    """Python's own modules, as code; its test suites and vendored packages left out."""
+    root = Path(sysconfig.get_path("stdlib"))
+    for file in sorted(root.rglob("*.py")):
+        parts = set(file.relative_to(root).parts)
+        if parts & {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "encodings"}:
+            continue
+        yield from _read_file(file)
+
+
+READERS: dict[str, Callable[[Path], Iterator[Found]]] = {
+    "files": read_files,
+    "wikitext": read_wikitext,
+    "dialogues": read_dialogues,
+    "stdlib": read_standard_library,
+}

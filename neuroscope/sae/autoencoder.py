@@ -1,0 +1,125 @@
+"""The sparse autoencoder: encode, decode, and the sparse form in which activations travel.
+
+Canonical form, row vectors: `W_enc [d_in, d_sae]`, `W_dec [d_sae, d_in]`. How a release stores its weights is its
+format's business (`formats/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuroscope.errors import SAEFormatError
+
+
+def _rms(x: Tensor) -> Tensor:
+    """x / sqrt(mean(x^2)) per token. Not for Gemma Scope: its released weights take the raw residual stream."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-12)
+
+
+INPUT_NORMS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "rms": _rms}
+"""What happens to the residual before W_enc; a property of the release, selectable by `input_norm`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparseActs:
+    """The active features of one token."""
+
+    indices: np.ndarray
+    """[m] int32, ascending."""
+    values: np.ndarray
+    """[m] float32, each greater than zero."""
+
+    @property
+    def l0(self) -> int:
+        return len(self.indices)
+
+
+class SparseAutoencoder:
+    """A JumpReLU sparse autoencoder (Rajamanoharan et al. 2024, arXiv 2407.14435):
+
+        pre  = norm(x) @ W_enc + b_enc
+        acts = relu(pre) * (pre > threshold)
+        x_hat = acts @ W_dec + b_dec
+
+    `threshold` [d_sae] is per feature and compared strictly; zero everywhere gives a plain ReLU. W_dec and b_dec
+    are None when only the encoder was loaded. All weights are float32 on one device.
+    """
+
+    activation = "jumprelu"
+
+    def __init__(
+        self,
+        W_enc: Tensor,
+        b_enc: Tensor,
+        threshold: Tensor,
+        W_dec: Tensor | None = None,
+        b_dec: Tensor | None = None,
+        *,
+        input_norm: str = "none",
+    ) -> None:
+        if input_norm not in INPUT_NORMS:
+            raise SAEFormatError(f"input_norm {input_norm!r} is not known. Accepted: {', '.join(INPUT_NORMS)}.")
+        d_in, d_sae = W_enc.shape
+        expected = {"b_enc": (b_enc, (d_sae,)), "threshold": (threshold, (d_sae,))}
+        if W_dec is not None:
+            expected["W_dec"] = (W_dec, (d_sae, d_in))
+        if b_dec is not None:
+            expected["b_dec"] = (b_dec, (d_in,))
+        for name, (tensor, shape) in expected.items():
+            if tuple(tensor.shape) != shape:
+                raise SAEFormatError(
+                    f"{name} has shape {tuple(tensor.shape)}; W_enc {tuple(W_enc.shape)} asks for {shape}."
+                )
+        self.W_enc, self.b_enc, self.threshold = W_enc, b_enc, threshold
+        self.W_dec, self.b_dec = W_dec, b_dec
+        self.input_norm = input_norm
+        self.d_in, self.d_sae = d_in, d_sae
+
+    @property
+    def device(self) -> torch.device:
+        return self.W_enc.device
+
+    def encode(self, x: Tensor) -> Tensor:
+        """acts [..., d_sae] of residuals x [..., d_in]; float32 whatever the model's dtype."""
+        pre = INPUT_NORMS[self.input_norm](x.float()) @ self.W_enc + self.b_enc
+        return torch.relu(pre) * (pre > self.threshold)
+
+    def decode(self, acts: Tensor) -> Tensor:
+        """x_hat [..., d_in] of acts [..., d_sae], in the space the encoder reads (after `input_norm`)."""
+        if self.W_dec is None or self.b_dec is None:
+            raise SAEFormatError("This SAE was loaded without its decoder. Load it with decoder=True.")
+        return acts @ self.W_dec + self.b_dec
+
+
+def top_k(acts: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest activations of one token's acts [d_sae]: (indices, values), descending, active ones only."""
+    values, indices = torch.topk(acts, min(k, acts.shape[-1]))
+    active = values > 0
+    return indices[active], values[active]
+
+
+def sparse(acts: Tensor) -> list[SparseActs]:
+    """acts [n, d_sae] as one SparseActs per token."""
+    rows, features = torch.nonzero(acts, as_tuple=True)
+    values = acts[rows, features].cpu().numpy()
+    columns = features.to(torch.int32).cpu().numpy()
+    bounds = np.searchsorted(rows.cpu().numpy(), np.arange(acts.shape[0] + 1))
+    return [
+        SparseActs(columns[start:end], values[start:end])
+        for start, end in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def fvu(x: Tensor, x_hat: Tensor, mean: Tensor | None = None) -> Tensor:
+    """Fraction of variance unexplained per token, [n]: |x - x_hat|^2 / |x - mean|^2.
+
+    `mean` [d_in] is the mean residual; without it the norm of x itself is the denominator (an uncentred fraction).
+    """
+    x = x.float()
+    centred = x if mean is None else x - mean
+    return (x - x_hat).square().sum(-1) / centred.square().sum(-1).clamp_min(1e-12)

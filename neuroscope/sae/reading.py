@@ -1,0 +1,54 @@
+"""From residuals to features, row by row: what the SAE finds, and how much it leaves unexplained."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from neuroscope.errors import ModelError
+from neuroscope.sae.autoencoder import INPUT_NORMS, SparseActs, SparseAutoencoder, fvu, sparse
+
+
+class Reading(NamedTuple):
+    """One position's features."""
+
+    acts: SparseActs
+    fvu: float | None
+    """Fraction of the residual's variance the SAE does not explain; None without a decoder."""
+
+
+class FeatureReader:
+    """Reads residuals with one SAE. `decoder=False` leaves the fraction of variance unexplained out."""
+
+    def __init__(self, sae: SparseAutoencoder, *, decoder: bool = True) -> None:
+        self.sae = sae
+        self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
+
+    @torch.inference_mode()
+    def read(self, residual: Tensor) -> list[Reading]:
+        """One Reading for each row of `residual` [n, d_in].
+
+        Raises ModelError when a residual is not finite, before it can become a feature.
+        """
+        residual = residual.to(self.sae.device)
+        if not torch.isfinite(residual).all():
+            raise ModelError(
+                "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
+            )
+        rows = sparse(self.sae.encode(residual))
+        if not self.decoder:
+            return [Reading(acts, None) for acts in rows]
+        x = INPUT_NORMS[self.sae.input_norm](residual.float())
+        x_hat = torch.stack([self._decode(acts) for acts in rows])
+        return [Reading(*row) for row in zip(rows, fvu(x, x_hat).tolist(), strict=True)]
+
+    def _decode(self, acts: SparseActs) -> Tensor:
+        """`sae.decode` of one token, reading only the active rows of W_dec: of 16k, some 70."""
+        assert self.sae.W_dec is not None
+        assert self.sae.b_dec is not None
+        indices = torch.from_numpy(acts.indices).to(self.sae.device)
+        values = torch.from_numpy(acts.values).to(self.sae.device)
+        x_hat: Tensor = values @ self.sae.W_dec[indices] + self.sae.b_dec
+        return x_hat
