@@ -183,7 +183,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class SourcesLock:
-    """The commit each hub source was first taken at, in `sources.lock.json`: from then on, always that one."""
+    """The commit each hub source was first taken at, in `sources.lock.json`; from then on that one."""
 
     path: Path
 

@@ -144,26 +144,40 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         device=full["device"],
         quantization=full["quantization"],
         results=root / Path(full["results"].replace("{pairing}", pairing.name)).expanduser(),
-        corpus=_corpus(full["corpus"]),
+        corpus=_corpus(full["corpus"], root),
         calibration=Calibration(**full["calibration"]),
         examples=Examples(**full["examples"]),
         sweep=Sweep(**full["sweep"]),
         training=Training(**full["training"]),
         labels=Labels(**_frozen(full["labels"])),
-        ranking=RankingDefaults(**full["ranking"]),
-        serve=Serve(**_frozen(full["serve"])),
+        ranking=RankingDefaults(**{**full["ranking"], "stats": _path(full["ranking"]["stats"], root)}),
+        serve=_serve(full["serve"]),
     )
 
 
-def _corpus(tree: Tree) -> Corpus:
+def _corpus(tree: Tree, root: Path) -> Corpus:
     own = tree["path"] is not None
     return Corpus(
-        path=str(Path(tree["path"]).expanduser().absolute()) if own else None,
+        path=_path(tree["path"], root),
         sources=() if own else tuple(CorpusSource(**source) for source in tree["sources"]),
         chat=None if own or not tree["chat"]["documents"] else ChatCorpus(**tree["chat"]),
         document_chars=tree["document_chars"],
         seed=tree["seed"],
     )
+
+
+def _serve(tree: Tree) -> Serve:
+    if tree["port"] == tree["features_port"]:
+        raise ConfigError(
+            f"serve.port and serve.features_port are both {tree['port']}: the chat API and the features "
+            "stream need a port each."
+        )
+    return Serve(**_frozen(tree))
+
+
+def _path(name: str | None, root: Path) -> str | None:
+    """A path of the user's, relative to the repository."""
+    return None if name is None else str(root / Path(name).expanduser())
 
 
 def _frozen(tree: Tree) -> Tree:

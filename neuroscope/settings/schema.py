@@ -82,8 +82,7 @@ def merge(*trees: Mapping[str, Any]) -> Tree:
 
 
 def nest(overrides: Mapping[str, Any], schema: Tree) -> Tree:
-    """`{"serve.port": 1}` as `{"serve": {"port": 1}}`; unknown keys are refused with the closest known one.
-    """
+    """`{"serve.port": 1}` as `{"serve": {"port": 1}}`; an unknown key is refused by name."""
     known = set(dotted_keys(schema))
     tree: Tree = {}
     for key, value in overrides.items():

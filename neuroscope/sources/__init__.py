@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from neuroscope.sources.cached import cached
 from neuroscope.sources.files import (
     cache_dir,
     file_sha256,
@@ -26,6 +27,7 @@ __all__ = [
     "Resolved",
     "Source",
     "cache_dir",
+    "cached",
     "file_sha256",
     "folder_sha256",
     "parse",

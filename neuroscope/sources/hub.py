@@ -19,11 +19,13 @@ from pathlib import Path
 from neuroscope.errors import SourceError
 from neuroscope.sources.content import impostor
 from neuroscope.sources.files import check_pin, forget_sha256, known_sha256
-from neuroscope.sources.hub_errors import client_errors, explain, missing_file
+from neuroscope.sources.hub_errors import client_errors, explain, is_cut_connection, missing_file
 from neuroscope.sources.uri import Resolved, Source
 
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 """Of a model's repository only these, in its top folder: weights once, no other framework's copies."""
+ATTEMPTS = 3
+"""Times a download is begun when its connection is cut."""
 
 
 def resolve_hub(source: Source, *, progress: bool) -> Resolved:
@@ -58,38 +60,47 @@ def resolve_hub(source: Source, *, progress: bool) -> Resolved:
 
 
 def _fetch(source: Source, progress: bool) -> Path:
-    """Through the cache to the path of a file or folder. Raises SourceError."""
+    """Through the cache to a file's or folder's path; a cut connection is tried again. Raises SourceError."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _progress_bars(progress), _full_disk_is_an_error():
+                path = _download(source)
+        except client_errors() as error:
+            if attempt == ATTEMPTS or not is_cut_connection(error):
+                raise explain(error, source) from error
+        else:
+            break
+    if not path.exists():
+        raise missing_file(source)
+    return path
+
+
+def _download(source: Source) -> Path:
+    """Through the cache, by the hub's client, which resumes what ends early and raises what is reset."""
     from huggingface_hub import hf_hub_download, snapshot_download
 
     kind = "dataset" if source.dataset else "model"
+    revision = source.revision
 
-    def snapshot(files: list[str], other_than: list[str] | None = None) -> Path:
+    def snapshot(wanted: list[str], unwanted: list[str] | None = None) -> Path:
         return Path(
             snapshot_download(
                 source.name,
                 repo_type=kind,
-                revision=source.revision,
-                allow_patterns=files,
-                ignore_patterns=other_than,
+                revision=revision,
+                allow_patterns=wanted,
+                ignore_patterns=unwanted,
             )
         )
 
-    try:
-        with _progress_bars(progress), _full_disk_is_an_error():
-            if source.path is None:
-                folder = snapshot(MODEL_FILES, ["*/*"])
-                if not any(folder.glob("*.safetensors")):
-                    folder = snapshot([*MODEL_FILES, "*.bin"], ["*/*"])
-            elif source.path.endswith("/"):
-                folder = snapshot([f"{source.path}*"]) / source.path
-            else:
-                revision = source.revision
-                return Path(hf_hub_download(source.name, source.path, repo_type=kind, revision=revision))
-    except client_errors() as error:
-        raise explain(error, source) from error
-    if not folder.is_dir():
-        raise missing_file(source)
-    return folder
+    if source.path is None:
+        folder = snapshot(MODEL_FILES, ["*/*"])
+        if any(folder.glob("*.safetensors")):
+            return folder
+        return snapshot([*MODEL_FILES, "*.bin"], ["*/*"])
+    if source.path.endswith("/"):
+        return snapshot([f"{source.path}*"]) / source.path
+    return Path(hf_hub_download(source.name, source.path, repo_type=kind, revision=revision))
 
 
 def _damaged_files(path: Path) -> list[tuple[Path, str]]:

@@ -23,6 +23,14 @@ def client_errors() -> tuple[type[Exception], ...]:
     return (http_error, OSError, HFValidationError, UserWarning)
 
 
+def is_cut_connection(error: Exception) -> bool:
+    """Whether the network failed while the hub was talking, so that trying again may help."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    http_error = HfHubHTTPError.__bases__[0]
+    return isinstance(error, http_error) and not isinstance(error, HfHubHTTPError)
+
+
 def explain(error: Exception, source: Source) -> SourceError:
     """The SourceError for what the client raised."""
     from huggingface_hub import errors

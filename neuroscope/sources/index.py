@@ -186,8 +186,8 @@ def _explain(complaint: str, source: Source, requirement: str) -> SourceError:
         return SourceError(f"{source.uri}: this Python has no pip. Run: {sys.executable} -m ensurepip")
     if "No space left on device" in complaint or "Disk quota exceeded" in complaint:
         return SourceError(
-            f"{source.uri}: the disk is full. Free some space, or set NEUROSCOPE_CACHE (and PIP_CACHE_DIR) to "
-            "a folder on another disk, and run the same command again."
+            f"{source.uri}: the disk is full. Free some space, or set NEUROSCOPE_CACHE and PIP_CACHE_DIR "
+            "to folders on another disk; then run the same command again."
         )
     if _NO_NETWORK.search(complaint):
         return SourceError(
@@ -207,8 +207,8 @@ def _explain(complaint: str, source: Source, requirement: str) -> SourceError:
 def _disk_error(error: OSError, source: Source, cache: Path) -> SourceError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SourceError(
-            f"{source.uri}: the disk of the cache ({cache}) is full. Free some space, or set NEUROSCOPE_CACHE to "
-            "a folder on another disk, and run the same command again."
+            f"{source.uri}: the disk of the cache ({cache}) is full. Free some space, or set "
+            "NEUROSCOPE_CACHE to a folder on another disk; then run the same command again."
         )
     return SourceError(
         f"{source.uri}: the cache ({cache}) cannot be written: {error}. Set NEUROSCOPE_CACHE to a folder of "

@@ -1,0 +1,255 @@
+"""A model hub on loopback, enough of it for the real client: listings, redirects, hashes, ranges and
+refusals.
+
+`FakeHub` is a context manager; `HF_ENDPOINT` set to its `url` makes the client talk to it. Faults are
+scripted per file: a connection that is cut, other bytes, an HTML page, a status.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+COMMIT = "1" * 40
+LFS_SUFFIXES = (".safetensors", ".npz", ".parquet", ".bin", ".gguf")
+
+
+@dataclass
+class Repository:
+    """A repository: the files of each commit, and who may read them."""
+
+    commits: dict[str, dict[str, bytes]]
+    branches: dict[str, str]
+    gated: bool = False
+    private: bool = False
+    token: str | None = None
+    """The token that opens a gated or private repository."""
+
+    def commit_of(self, revision: str) -> str | None:
+        return self.branches.get(revision) or (revision if revision in self.commits else None)
+
+
+@dataclass
+class Fault:
+    """What happens instead of a proper answer, the next `times` times the bytes are asked for."""
+
+    kind: str
+    """cut (close after `at` bytes), reset (the same, abruptly), bytes (send `body`), or status (answer
+    `status`).
+    """
+    times: int = 1
+    at: int = 0
+    body: bytes = b""
+    status: int = 500
+
+
+@dataclass
+class Request:
+    """One request as it came in."""
+
+    method: str
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class FakeHub:
+    """The hub; `with FakeHub() as hub: ...`."""
+
+    def __init__(self) -> None:
+        self.repositories: dict[str, Repository] = {}
+        self.requests: list[Request] = []
+        self.page: bytes | None = None
+        """When set, every answer is this HTML page with status 200, as behind a hotel's login."""
+        self._faults: dict[str, Fault] = {}
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    def __enter__(self) -> FakeHub:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def cdn(self) -> str:
+        """Where large files lie: another host, as in life, so the client must not send its token there."""
+        return f"http://localhost:{self._server.server_address[1]}"
+
+    def add(
+        self,
+        repo: str,
+        files: dict[str, bytes],
+        *,
+        dataset: bool = False,
+        commit: str = COMMIT,
+        **access: Any,
+    ) -> None:
+        """Publishes `files` as a commit that `main` points at; `access` are fields of Repository."""
+        kind = "datasets" if dataset else "models"
+        found = self.repositories.setdefault(f"{kind}/{repo}", Repository({}, {}, **access))
+        found.commits[commit] = files
+        found.branches["main"] = commit
+
+    def fault(self, path: str, kind: str, **how: Any) -> None:
+        """Scripts a fault for the bytes of the file whose path ends in `path`."""
+        self._faults[path] = Fault(kind, **how)
+
+    def take_fault(self, path: str) -> Fault | None:
+        for suffix, fault in self._faults.items():
+            if path.endswith(suffix) and fault.times > 0:
+                fault.times -= 1
+                return fault
+        return None
+
+    def asked(self, part: str, method: str = "GET") -> list[Request]:
+        """Requests whose path contains `part`."""
+        return [request for request in self.requests if part in request.path and request.method == method]
+
+
+def git_sha1(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def _is_lfs(path: str) -> bool:
+    return path.endswith(LFS_SUFFIXES)
+
+
+class _Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        self.status, self.code, self.message = status, code, message
+
+
+def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self._answer()
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def log_message(self, *_: object) -> None:
+            """Silence: tests read `hub.requests`."""
+
+        def _answer(self) -> None:
+            path = unquote(urlsplit(self.path).path)
+            hub.requests.append(Request(self.command, path, dict(self.headers)))
+            if hub.page is not None:
+                self._send(200, hub.page, {"Content-Type": "text/html"})
+                return
+            try:
+                self._route(path)
+            except _Refusal as refusal:
+                headers = {"X-Error-Code": refusal.code, "X-Error-Message": refusal.message}
+                self._send(refusal.status, json.dumps({"error": refusal.message}).encode(), headers)
+
+        def _route(self, path: str) -> None:
+            if found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+                self._describe(*self._open(found[1], found[2], found[3] or "main"), found[2])
+            elif found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)/tree/([^/]+)/?.*", path):
+                self._list(*self._open(found[1], found[2], found[3]))
+            elif found := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+                kind = "datasets" if found[1] else "models"
+                self._resolve(*self._open(kind, found[2], found[3]), found[4])
+            elif found := re.fullmatch(r"/cdn/([0-9a-f]{64})/(.+)", path):
+                self._bytes(found[2], self._content(found[1]), {})
+            else:
+                raise _Refusal(404, "NotFound", f"no such route: {path}")
+
+        def _open(self, kind: str, name: str, revision: str) -> tuple[str, dict[str, bytes]]:
+            repository = hub.repositories.get(f"{kind}/{name}")
+            token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
+            if repository is None or (repository.private and token != repository.token):
+                raise _Refusal(401 if token is None else 404, "RepoNotFound", "Repository not found")
+            # A gated repository shows its description to everybody, its files to those on the list.
+            if repository.gated and "/resolve/" in self.path and token != repository.token:
+                raise _Refusal(401 if token is None else 403, "GatedRepo", "Access is restricted")
+            commit = repository.commit_of(revision)
+            if commit is None:
+                raise _Refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            return commit, repository.commits[commit]
+
+        def _describe(self, commit: str, files: dict[str, bytes], name: str) -> None:
+            siblings = [{"rfilename": path} for path in files]
+            self._json({"_id": "0", "id": name, "sha": commit, "private": False, "siblings": siblings})
+
+        def _list(self, _commit: str, files: dict[str, bytes]) -> None:
+            entries = []
+            for path, content in files.items():
+                entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content)}
+                entry["oid"] = git_sha1(content)
+                if _is_lfs(path):
+                    sha256 = hashlib.sha256(content).hexdigest()
+                    entry["lfs"] = {"oid": sha256, "size": len(content), "pointerSize": 130}
+                entries.append(entry)
+            self._json(entries)
+
+        def _resolve(self, commit: str, files: dict[str, bytes], path: str) -> None:
+            if path not in files:
+                raise _Refusal(404, "EntryNotFound", "Entry not found")
+            content = files[path]
+            headers = {"X-Repo-Commit": commit}
+            if not _is_lfs(path):
+                self._bytes(path, content, {**headers, "ETag": f'"{git_sha1(content)}"'})
+                return
+            sha256 = hashlib.sha256(content).hexdigest()
+            headers |= {"X-Linked-ETag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
+            self._send(302, b"", {**headers, "Location": f"{hub.cdn}/cdn/{sha256}/{path}"})
+
+        def _content(self, sha256: str) -> bytes:
+            for repository in hub.repositories.values():
+                for files in repository.commits.values():
+                    for content in files.values():
+                        if hashlib.sha256(content).hexdigest() == sha256:
+                            return content
+            raise _Refusal(404, "NotFound", "no such blob")
+
+        def _bytes(self, path: str, content: bytes, headers: dict[str, str]) -> None:
+            fault = hub.take_fault(path) if self.command == "GET" else None
+            if fault and fault.kind == "status":
+                self._send(fault.status, b"scripted", {})
+                return
+            if fault and fault.kind == "bytes":
+                content = fault.body
+            start = 0
+            if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+                start = int(found[1])
+                headers = {**headers, "Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+            cut = fault.at if fault and fault.kind in ("cut", "reset") else None
+            self._send(206 if start else 200, content[start:], {"Accept-Ranges": "bytes", **headers}, cut=cut)
+            if fault and fault.kind == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+        def _json(self, tree: Any) -> None:
+            self._send(200, json.dumps(tree).encode(), {"Content-Type": "application/json"})
+
+        def _send(self, status: int, body: bytes, headers: dict[str, str], *, cut: int | None = None) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body if cut is None else body[:cut])
+                self.wfile.flush()
+            if cut is not None:
+                self.close_connection = True
+
+    return Handler
