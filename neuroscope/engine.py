@@ -15,8 +15,8 @@ from neuroscope.models.backend import Backend, Forward
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.sampling import Choice, Sampler, Sampling
 from neuroscope.models.text import TextGate
-from neuroscope.reading import FeatureReader
 from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder
+from neuroscope.sae.reading import FeatureReader
 
 __all__ = ["EncodedToken", "Engine", "Sampling", "Step", "TokenLogprob"]
 
