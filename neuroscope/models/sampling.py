@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from neuroscope.errors import ModelError, PromptError
+from neuroscope.models.sampling_options import Sampling
+
+__all__ = ["Choice", "Sampler", "Sampling"]
 
 GREEDY_BELOW = 1e-5
 """Temperatures under this take the most likely token."""
 
 NUCLEUS_CANDIDATES = 1024
 """`top_p` sorts this many tokens first, and the whole vocabulary only where they do not suffice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen and when to stop. The border (server, CLI) checks ranges."""
-
-    max_tokens: int | None = None
-    """None: as many as the context has room for."""
-    temperature: float = 1.0
-    top_p: float = 1.0
-    stop: tuple[str, ...] = ()
-    seed: int | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    logprobs: bool = False
-    top_logprobs: int = 0
 
 
 class Choice(NamedTuple):
