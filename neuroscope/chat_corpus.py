@@ -24,7 +24,9 @@ from neuroscope.corpus import SCHEMA, document_id
 from neuroscope.errors import CorpusError
 from neuroscope.sources import replace_atomically
 
-SUBJECT = re.compile(r"^(?:In [^,]{3,30}, )?((?:The |An? )?[^.,;:()\n]{3,48}?)(?: \([^)]*\))? (?:is|was|are|were) ")
+SUBJECT = re.compile(
+    r"^(?:In [^,]{3,30}, )?((?:The |An? )?[^.,;:()\n]{3,48}?)(?: \([^)]*\))? (?:is|was|are|were) "
+)
 ABOUT_SUBJECT = (
     "What is {subject}?",
     "Tell me about {subject}.",
@@ -125,8 +127,12 @@ def generate(
     """
     asked = questions(documents, plan)
     if not asked:
-        raise CorpusError("No conversation can be begun: the corpus has no usable document. Set corpus.chat to null.")
-    key = hashlib.sha256(json.dumps([asdict(plan), asked, model.config.to_json_string()]).encode()).hexdigest()[:16]
+        raise CorpusError(
+            "No conversation can be begun: the corpus has no usable document. Set corpus.chat to null."
+        )
+    key = hashlib.sha256(
+        json.dumps([asdict(plan), asked, model.config.to_json_string()]).encode()
+    ).hexdigest()[:16]
     parts.mkdir(parents=True, exist_ok=True)
     rows = []
     starts = range(0, len(asked), plan.batch)

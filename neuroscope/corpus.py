@@ -93,8 +93,8 @@ def build(sources: Sequence[TextSource], out: Path, *, document_chars: int = 200
         rows += [(doc_id, source.stratum, source.name, found[doc_id]) for doc_id in kept]
         reports.append(report)
     if not rows:
-        found = "; ".join(f"{r.name}: {dict(r.skipped) or 'nothing there'}" for r in reports)
-        raise CorpusError(f"The corpus is empty. {found}. Accepted: {', '.join(sorted(READERS))}.")
+        listed = "; ".join(f"{r.name}: {dict(+r.skipped) or 'nothing there'}" for r in reports)
+        raise CorpusError(f"The corpus is empty. {listed}. Accepted: {', '.join(sorted(READERS))}.")
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("doc_id")
     return write(frame, out, reports)
 
@@ -118,7 +118,9 @@ def read(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path, columns=list(SCHEMA))
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise CorpusError(f"{path} is not a corpus: {error}. Build it with: neuroscope corpus build") from error
+        raise CorpusError(
+            f"{path} is not a corpus: {error}. Build it with: neuroscope corpus build"
+        ) from error
 
 
 def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> Iterator[str]:
@@ -126,12 +128,12 @@ def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> It
         raise CorpusError(
             f"Source {source.name!r} has the unknown format {source.format!r}. Accepted: {', '.join(READERS)}."
         )
-    for found in READERS[source.format](source.path):
-        if isinstance(found, Skipped):
-            report.skipped[found.reason] += 1
+    for read_text in READERS[source.format](source.path):
+        if isinstance(read_text, Skipped):
+            report.skipped[read_text.reason] += 1
             continue
         # Lone surrogates cannot be encoded, by the database or by anyone.
-        text = found.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
+        text = read_text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
         for piece in split(text, document_chars):
             if len(piece) < MIN_CHARS:
                 report.skipped["too short"] += 1

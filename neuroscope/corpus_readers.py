@@ -20,6 +20,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 import yaml
@@ -27,15 +28,32 @@ import zstandard
 
 from neuroscope.errors import CorpusError
 
-TEXT_SUFFIXES = {".txt", ".md", ".rst", ".py", ".js", ".c", ".h", ".java", ".go", ".rs", ".ts", ".html", ".tex", ""}
+TEXT_SUFFIXES = {
+    ".txt",
+    ".md",
+    ".rst",
+    ".py",
+    ".js",
+    ".c",
+    ".h",
+    ".java",
+    ".go",
+    ".rs",
+    ".ts",
+    ".html",
+    ".tex",
+    "",
+}
 TEXT_KEYS = ("text", "content", "body", "extract", "message")
 """Where a table or JSON object keeps its text: the first of these, else its longest string."""
-DECOMPRESSORS: dict[str, Callable[[Path], io.BufferedIOBase]] = {
+OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
+    "": lambda path: path.open("rb"),
     ".gz": lambda path: gzip.open(path, "rb"),
-    ".bz2": lambda path: bz2.open(path, "rb"),
-    ".xz": lambda path: lzma.open(path, "rb"),
-    ".zst": lambda path: io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True)),
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": zstandard.open,
 }
+"""How a file is opened, by its compression."""
 MAX_FILE_BYTES = 2 << 30
 """A decompressed file larger than this is skipped: a bomb, or not meant for one machine."""
 ARTICLE_TITLE = re.compile(r"^ = [^=].* = $")
@@ -95,15 +113,15 @@ def _walk(path: Path) -> Iterator[Path | Skipped]:
 
 def _read_file(file: Path) -> Iterator[Found]:
     suffix = file.suffix.lower()
-    kind = Path(file.stem).suffix.lower() if suffix in DECOMPRESSORS else suffix
+    packed = suffix if suffix in OPENERS else ""
+    kind = Path(file.stem).suffix.lower() if packed else suffix
     if kind == ".parquet":
         yield from _parquet_rows(file)
         return
     if kind not in TEXT_SUFFIXES | {".jsonl", ".json", ".csv", ".tsv"}:
         yield Skipped(f"suffix {kind}")
         return
-    opened = DECOMPRESSORS[suffix](file) if suffix in DECOMPRESSORS else file.open("rb")
-    with opened as stream:
+    with OPENERS[packed](file) as stream:
         raw = stream.read(MAX_FILE_BYTES + 1)
     if len(raw) > MAX_FILE_BYTES:
         yield Skipped("larger than 2 GiB")
@@ -159,7 +177,9 @@ def _json_records(text: str) -> Iterator[Found]:
         yield Skipped("invalid JSON")
         return
     records = content.values() if isinstance(content, dict) and not _holds_text(content) else content
-    yield from (_text_of(record) for record in (records if not isinstance(records, dict | str) else [records]))
+    yield from (
+        _text_of(record) for record in (records if not isinstance(records, dict | str) else [records])
+    )
 
 
 def _holds_text(record: dict[str, object]) -> bool:
@@ -217,7 +237,16 @@ def read_standard_library(_path: Path) -> Iterator[Found]:
     root = Path(sysconfig.get_path("stdlib"))
     for file in sorted(root.rglob("*.py")):
         parts = set(file.relative_to(root).parts)
-        if parts & {"test", "tests", "site-packages", "dist-packages", "idlelib", "lib2to3", "turtledemo", "encodings"}:
+        if parts & {
+            "test",
+            "tests",
+            "site-packages",
+            "dist-packages",
+            "idlelib",
+            "lib2to3",
+            "turtledemo",
+            "encodings",
+        }:
             continue
         yield from _read_file(file)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,7 @@ def train(
             bar.set_postfix(FVU=f"{unexplained:.3f}", dead=dead, refresh=False)
             bar.update()
             if state.step % CHECKPOINT_STEPS == 0:
-                _save(checkpoint, state, optimizer, plan)
+                _save(checkpoint, state, optimizer, plan, files.key)
     sae = finished(state, scale, calibrated_threshold(state, files, plan))
     card = {
         "format": "gemma_scope",
@@ -277,10 +277,11 @@ def _restore(
 
 
 def _save(
-    checkpoint: Path, state: TrainingState, optimizer: torch.optim.Adam, plan: TrainingPlan
+    checkpoint: Path, state: TrainingState, optimizer: torch.optim.Adam, plan: TrainingPlan, data: str
 ) -> None:
     values: dict[str, Any] = {
         "plan": asdict(plan),
+        "data": data,
         "parameters": [parameter.detach() for parameter in state.parameters],
         "silent_tokens": state.silent_tokens,
         "threshold": state.threshold,
@@ -290,6 +291,3 @@ def _save(
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(checkpoint) as temporary:
         torch.save(values, temporary)
-
-
-__all__: Sequence[str] = ["TrainingPlan", "TrainingState", "evaluate", "finished", "train"]

@@ -1,4 +1,4 @@
-"""The residuals an SAE is trained on: collected once by the sweep's own forward pass, kept on disk, read in random order.
+"""The residuals an SAE is trained on: collected once by the sweep's own forward pass, read in random order.
 
 BOS, scaffold and positions of outlying norm are left out; documents are split into training and held-out by a
 hash of their id. Nothing here knows how training works.
@@ -167,9 +167,9 @@ def _collect_chunk(
     sound = np.isfinite(norm) & (norm <= options.outlier_norm * np.nanmedian(norm))
     parts = {"train": x[sound & ~held[document]], "held_out": x[sound & held[document]]}
     for part, values in parts.items():
-        with replace_atomically(stem.with_name(f"{stem.name}.{part}.npy")) as temporary:
-            with temporary.open("wb") as stream:
-                np.save(stream, values.astype(np.float16))
+        file = stem.with_name(f"{stem.name}.{part}.npy")
+        with replace_atomically(file) as temporary, temporary.open("wb") as stream:
+            np.save(stream, values.astype(np.float16))
     train = parts["train"].astype(np.float64)
     report = {
         "train": len(parts["train"]),

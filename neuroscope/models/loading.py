@@ -78,7 +78,7 @@ def load_model(
 
 
 def _model_directory(path: Path) -> Path:
-    """`path` itself, or for a GGUF file its conversion to safetensors in the cache (seconds once, then milliseconds)."""
+    """`path` itself, or for a GGUF file its conversion to safetensors in the cache (slow, but once)."""
     if path.suffix != ".gguf":
         return path
     stat = path.stat()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -63,9 +64,14 @@ class SparseAutoencoder:
         input_norm: str = "none",
     ) -> None:
         if input_norm not in INPUT_NORMS:
-            raise SAEFormatError(f"input_norm {input_norm!r} is not known. Accepted: {', '.join(INPUT_NORMS)}.")
+            raise SAEFormatError(
+                f"input_norm {input_norm!r} is not known. Accepted: {', '.join(INPUT_NORMS)}."
+            )
         d_in, d_sae = W_enc.shape
-        expected = {"b_enc": (b_enc, (d_sae,)), "threshold": (threshold, (d_sae,))}
+        expected: dict[str, tuple[Tensor, tuple[int, ...]]] = {
+            "b_enc": (b_enc, (d_sae,)),
+            "threshold": (threshold, (d_sae,)),
+        }
         if W_dec is not None:
             expected["W_dec"] = (W_dec, (d_sae, d_in))
         if b_dec is not None:
@@ -109,10 +115,7 @@ def sparse(acts: Tensor) -> list[SparseActs]:
     values = acts[rows, features].cpu().numpy()
     columns = features.to(torch.int32).cpu().numpy()
     bounds = np.searchsorted(rows.cpu().numpy(), np.arange(acts.shape[0] + 1))
-    return [
-        SparseActs(columns[start:end], values[start:end])
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True)
-    ]
+    return [SparseActs(columns[start:end], values[start:end]) for start, end in pairwise(bounds)]
 
 
 def fvu(x: Tensor, x_hat: Tensor, mean: Tensor | None = None) -> Tensor:

@@ -14,7 +14,9 @@ MAX_RATIO = 64
 """Float weights hardly compress; a member that unpacks to more than this many times its size is a bomb."""
 
 
-def read_npz(path: Path, wanted: Mapping[str, int], *, optional: frozenset[str] = frozenset()) -> dict[str, np.ndarray]:
+def read_npz(
+    path: Path, wanted: Mapping[str, int], *, optional: frozenset[str] = frozenset()
+) -> dict[str, np.ndarray]:
     """The arrays named in `wanted` (name -> number of dimensions), as finite float32.
 
     Raises SAEFormatError, naming the file and what was found, when the file is not an NPZ (an HTML page or Git-LFS
@@ -66,7 +68,9 @@ def _check_magic(path: Path) -> None:
 def _read_member(archive: zipfile.ZipFile, name: str, dimensions: int, path: Path) -> np.ndarray:
     info = archive.getinfo(f"{name}.npy")
     if info.file_size > MAX_RATIO * max(info.compress_size, 1):
-        raise SAEFormatError(f"{path}: {name} claims {info.file_size} bytes from {info.compress_size} packed ones.")
+        raise SAEFormatError(
+            f"{path}: {name} claims {info.file_size} bytes from {info.compress_size} packed ones."
+        )
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         read_header = (
@@ -82,10 +86,14 @@ def _read_member(archive: zipfile.ZipFile, name: str, dimensions: int, path: Pat
             raise SAEFormatError(
                 f"{path}: {name} should take {size} bytes by its header, the file has {info.file_size}."
             )
-        array = np.frombuffer(bytearray(stream.read(size)), dtype=dtype).reshape(shape, order="F" if fortran else "C")
+        array = np.frombuffer(bytearray(stream.read(size)), dtype=dtype).reshape(
+            shape, order="F" if fortran else "C"
+        )
     array = np.ascontiguousarray(array, dtype=np.float32)
     finite = np.isfinite(array)
     if not finite.all():
         first = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise SAEFormatError(f"{path}: {name} holds {int((~finite).sum())} NaN or infinite values, the first at {first}.")
+        raise SAEFormatError(
+            f"{path}: {name} holds {int((~finite).sum())} NaN or infinite values, the first at {first}."
+        )
     return array

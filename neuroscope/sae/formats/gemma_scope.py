@@ -25,9 +25,14 @@ def load(path: Path, *, decoder: bool = True, input_norm: str | None = None) -> 
     arrays = read_npz(file, ENCODER | (DECODER if decoder else {}))
     negative = np.flatnonzero(arrays["threshold"] < 0)
     if len(negative):
-        raise SAEFormatError(f"{file}: {len(negative)} thresholds are negative, the first at feature {negative[0]}.")
+        raise SAEFormatError(
+            f"{file}: {len(negative)} thresholds are negative, the first at feature {negative[0]}."
+        )
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return SparseAutoencoder(**tensors, input_norm=input_norm or "none")
+    try:
+        return SparseAutoencoder(**tensors, input_norm=input_norm or "none")
+    except SAEFormatError as error:
+        raise SAEFormatError(f"{file}: {error}") from None
 
 
 def save(sae: SparseAutoencoder, path: Path) -> None:
