@@ -20,7 +20,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import polars as pl
 import yaml
@@ -46,9 +46,9 @@ TEXT_SUFFIXES = {
 }
 TEXT_KEYS = ("text", "content", "body", "extract", "message")
 """Where a table or JSON object keeps its text: the first of these, else its longest string."""
-OPENERS: dict[str, Callable[[Path], IO[bytes]]] = {
+OPENERS: dict[str, Callable[[Path], Any]] = {
     "": lambda path: path.open("rb"),
-    ".gz": lambda path: gzip.open(path, "rb"),
+    ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
     ".zst": zstandard.open,

@@ -88,16 +88,16 @@ def initial_state(mean: Tensor, plan: TrainingPlan) -> TrainingState:
     return state
 
 
-def batch_top_k(post: Tensor, k: int, guess: float) -> tuple[Tensor, Tensor]:
-    """Rows and features of the k x batch largest entries of post [batch, width], ordered by row.
+def batch_top_k(pre: Tensor, k: int, guess: float) -> tuple[Tensor, Tensor]:
+    """Rows and features of the k x batch largest entries of pre [batch, width] above zero, ordered by row.
 
     `guess` is a value expected to lie below the smallest one kept; a bad guess costs time, never exactness.
     """
-    wanted = k * len(post)
-    rows, features = torch.nonzero(post > guess, as_tuple=True)
+    wanted = k * len(pre)
+    rows, features = torch.nonzero(pre > guess, as_tuple=True)
     if len(rows) < wanted:
-        rows, features = torch.nonzero(post > 0, as_tuple=True)
-    values = post.detach()[rows, features]
+        rows, features = torch.nonzero(pre > 0, as_tuple=True)
+    values = pre.detach()[rows, features]
     if len(values) > wanted:
         kept = torch.topk(values, wanted, sorted=False).indices.sort().values
         rows, features = rows[kept], features[kept]
@@ -112,9 +112,10 @@ def decode_sparse(rows: Tensor, features: Tensor, values: Tensor, W_dec: Tensor,
 
 def losses(x: Tensor, state: TrainingState, plan: TrainingPlan) -> tuple[Tensor, Tensor, Tensor, float]:
     """(fraction of variance unexplained, auxiliary loss, features that fired, smallest activation kept)."""
-    post = torch.relu((x - state.b_dec) @ state.W_enc + state.b_enc)  # [batch, width]
-    rows, features = batch_top_k(post, plan.k, 0.7 * state.threshold)
-    values = post[rows, features]
+    # b_dec is taken out after the product, so that no gradient with respect to x is computed.
+    pre = x @ state.W_enc + (state.b_enc - state.b_dec @ state.W_enc)  # [batch, width]
+    rows, features = batch_top_k(pre, plan.k, 0.7 * state.threshold)
+    values = pre[rows, features]
     x_hat = decode_sparse(rows, features, values, state.W_dec, len(x)) + state.b_dec
     error = x - x_hat
     reconstruction = error.square().sum() / (x - x.mean(0)).square().sum()
@@ -124,8 +125,8 @@ def losses(x: Tensor, state: TrainingState, plan: TrainingPlan) -> tuple[Tensor,
     if len(dead):
         # Dead features learn to explain what the living ones leave over.
         left_over = error.detach()
-        pre = (x - state.b_dec.detach()) @ state.W_enc[:, dead] + state.b_enc[dead]
-        best = torch.topk(torch.relu(pre), min(plan.aux_k, len(dead)), dim=1)
+        pre_dead = (x - state.b_dec.detach()) @ state.W_enc[:, dead] + state.b_enc[dead]
+        best = torch.topk(torch.relu(pre_dead), min(plan.aux_k, len(dead)), dim=1)
         guessed = functional.embedding_bag(
             best.indices, state.W_dec[dead], mode="sum", per_sample_weights=best.values
         )
