@@ -22,6 +22,8 @@ from neuroscope.errors import CorpusError
 from neuroscope.sources import file_sha256, replace_atomically
 
 SCHEMA = {"doc_id": pl.String, "stratum": pl.String, "source": pl.String, "text": pl.String}
+CONVERSATIONS = "conversations"
+"""The format whose documents are JSON lists of messages, never cut."""
 MIN_CHARS = 20
 """Shorter pieces carry no context for an example."""
 
@@ -57,7 +59,7 @@ class SourceReport:
             "licence": self.licence,
             "documents": self.documents,
             "characters": self.characters,
-            "skipped": dict(sorted((+self.skipped).items())),
+            "skipped": dict(sorted((+Counter(self.skipped)).items())),
         }
 
 
@@ -134,7 +136,7 @@ def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> It
             continue
         # Lone surrogates cannot be encoded, by the database or by anyone.
         text = read_text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
-        for piece in split(text, document_chars):
+        for piece in [text] if source.format == CONVERSATIONS else split(text, document_chars):
             if len(piece) < MIN_CHARS:
                 report.skipped["too short"] += 1
             else:

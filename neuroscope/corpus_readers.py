@@ -16,7 +16,6 @@ import os
 import re
 import stat
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,9 +231,31 @@ def read_dialogues(path: Path) -> Iterator[Found]:
             yield "\n".join(str(turn).strip() for turn in turns)
 
 
-def read_standard_library(_path: Path) -> Iterator[Found]:
-    """Python's own modules, as code; its test suites and vendored packages left out."""
-    root = Path(sysconfig.get_path("stdlib"))
+def read_conversations(path: Path) -> Iterator[Found]:
+    """JSON lines, each a list of {role, content} messages or an object that holds one as `messages`."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            yield Skipped("invalid JSON")
+            continue
+        messages = record.get("messages") if isinstance(record, dict) else record
+        if isinstance(messages, list) and messages and all(_is_message(message) for message in messages):
+            yield json.dumps(messages, ensure_ascii=False)
+        else:
+            yield Skipped("not a conversation")
+
+
+def _is_message(message: object) -> bool:
+    return (
+        isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+    )
+
+
+def read_standard_library(root: Path) -> Iterator[Found]:
+    """Python's own modules under `root`, as code; test suites and installed packages left out."""
     for file in sorted(root.rglob("*.py")):
         parts = set(file.relative_to(root).parts)
         if parts & {
@@ -255,5 +276,6 @@ READERS: dict[str, Callable[[Path], Iterator[Found]]] = {
     "files": read_files,
     "wikitext": read_wikitext,
     "dialogues": read_dialogues,
+    "conversations": read_conversations,
     "stdlib": read_standard_library,
 }

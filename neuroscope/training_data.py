@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from neuroscope.errors import NeuroscopeError
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.sources import replace_atomically
 from neuroscope.sweep.activations import ResidualSource
-from neuroscope.sweep.plan import Chunk, SweepOptions, plan_chunks
+from neuroscope.sweep.plan import Chunk, plan_chunks
 from neuroscope.sweep.progress import token_bar
 from neuroscope.sweep.windows import batches, make_batch, tokenize
 
@@ -48,6 +49,8 @@ class ActivationFiles:
     """sqrt(d_in / mean squared norm) over training tokens: scaled inputs have mean squared norm d_in."""
     key: str
     """Names what the files were made from."""
+    by_stratum: Mapping[str, int] = field(default_factory=dict)
+    """Tokens for training, per stratum."""
 
     def tokens(self, part: str) -> int:
         return sum(count[PARTS.index(part)] for count in self.counts.values())
@@ -103,7 +106,10 @@ def collect(
     *,
     tokens: int,
     held_out: float,
-    options: SweepOptions,
+    window: int,
+    batch: int,
+    bos: bool,
+    outlier_norm: float,
     chunk_documents: int,
     made_from: str,
 ) -> ActivationFiles:
@@ -114,18 +120,24 @@ def collect(
     directory.mkdir(parents=True, exist_ok=True)
     texts: dict[str, str] = dict(zip(documents["doc_id"], documents["text"], strict=True))
     counts: dict[str, tuple[int, int]] = {}
+    by_stratum: Counter[str] = Counter()
     sums: list[tuple[NDArray[np.float64], float]] = []
     mean_chars = float(documents["text"].str.len_chars().mean() or 1)  # type: ignore[arg-type]
-    key = hashlib.sha256(f"{made_from}\0{held_out}\0{options}".encode()).hexdigest()[:16]
+    conditions = [made_from, held_out, window, batch, bos, outlier_norm]
+    key = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:16]
+    collector = _Collector(chat, backend, held_out, window, batch, chat.bos_id if bos else None, outlier_norm)
     by_size = {name: len(frame) for (name,), frame in documents.group_by("stratum")}
     chunks = plan_chunks(documents, documents.height, chunk_documents, by_size)
     with token_bar(round(min(tokens * 4, documents.height * mean_chars)), "activations") as bar:
         for chunk in chunks:
             name = f"{key}-{chunk.id}-{_digest(chunk)}"
             if not (directory / f"{name}.json").exists():
-                _collect_chunk(chunk, texts, chat, backend, directory / name, held_out, options, bar.advance)
+                collector.run(
+                    chunk, [texts[doc_id] for doc_id in chunk.doc_ids], directory / name, bar.advance
+                )
             report = json.loads((directory / f"{name}.json").read_text())
             counts[name] = (report["train"], report["held_out"])
+            by_stratum[chunk.stratum] += report["train"]
             sums.append((np.array(report["sum"]), report["sum_sq"]))
             if sum(train + held for train, held in counts.values()) >= tokens:
                 break
@@ -133,50 +145,53 @@ def collect(
     mean = np.sum([s for s, _ in sums], axis=0) / max(count, 1)
     mean_square = sum(sq for _, sq in sums) / max(count, 1)
     data_key = hashlib.sha256("\0".join(counts).encode()).hexdigest()[:16]
-    return ActivationFiles(directory, counts, mean, math.sqrt(len(mean) / mean_square), data_key)
+    return ActivationFiles(directory, counts, mean, math.sqrt(len(mean) / mean_square), data_key, by_stratum)
 
 
 def _digest(chunk: Chunk) -> str:
     return hashlib.sha256("".join(chunk.doc_ids).encode()).hexdigest()[:12]
 
 
-def _collect_chunk(
-    chunk: Chunk,
-    texts: Mapping[str, str],
-    chat: ChatTokenizer,
-    backend: ResidualSource,
-    stem: Path,
-    held_out: float,
-    options: SweepOptions,
-    on_tokens: Callable[[int], None],
-) -> None:
-    bos = chat.bos_id if options.bos else None
-    tokens = tokenize(chat, chunk.stratum, [texts[doc_id] for doc_id in chunk.doc_ids], bos=bos is not None)
-    held = np.array([is_held_out(doc_id, held_out) for doc_id in chunk.doc_ids])
-    rows, documents = [], []
-    for windows in batches(tokens, options.window, bos, options.batch):
-        batch = make_batch(tokens, windows, bos)
-        residual = backend.residuals(batch.ids, batch.mask).flatten(0, 1)
-        cells = np.flatnonzero((batch.token >= 0) & (tokens.segment[np.maximum(batch.token, 0)] >= 0))
-        rows.append(residual[torch.from_numpy(cells).to(residual.device)].float().cpu().numpy())
-        documents.append(tokens.document[batch.token.reshape(-1)[cells]])
-        on_tokens(int((batch.token >= 0).sum()))
-    x = np.concatenate(rows)
-    document = np.concatenate(documents)
-    norm = np.linalg.norm(x, axis=1)
-    sound = np.isfinite(norm) & (norm <= options.outlier_norm * np.nanmedian(norm))
-    parts = {"train": x[sound & ~held[document]], "held_out": x[sound & held[document]]}
-    for part, values in parts.items():
-        file = stem.with_name(f"{stem.name}.{part}.npy")
-        with replace_atomically(file) as temporary, temporary.open("wb") as stream:
-            np.save(stream, values.astype(np.float16))
-    train = parts["train"].astype(np.float64)
-    report = {
-        "train": len(parts["train"]),
-        "held_out": len(parts["held_out"]),
-        "outliers": int((~sound).sum()),
-        "sum": train.sum(0).tolist(),
-        "sum_sq": float(np.square(train).sum()),
-    }
-    with replace_atomically(stem.with_name(f"{stem.name}.json")) as temporary:
-        temporary.write_text(json.dumps(report))
+@dataclass(frozen=True, slots=True)
+class _Collector:
+    chat: ChatTokenizer
+    backend: ResidualSource
+    held_out: float
+    window: int
+    batch: int
+    bos_id: int | None
+    outlier_norm: float
+
+    def run(self, chunk: Chunk, texts: list[str], stem: Path, on_tokens: Callable[[int], None]) -> None:
+        """Writes the residuals of one chunk's content, and last a report that says it is whole."""
+        tokens = tokenize(self.chat, chunk.stratum, texts, bos=self.bos_id is not None)
+        rows, documents = [], []
+        for windows in batches(tokens, self.window, self.bos_id, self.batch):
+            batch = make_batch(tokens, windows, self.bos_id)
+            residual = self.backend.residuals(batch.ids, batch.mask).flatten(0, 1)
+            cells = np.flatnonzero((batch.token >= 0) & (tokens.segment[np.maximum(batch.token, 0)] >= 0))
+            rows.append(residual[torch.from_numpy(cells).to(residual.device)].float().cpu().numpy())
+            documents.append(tokens.document[batch.token.reshape(-1)[cells]])
+            on_tokens(int((batch.token >= 0).sum()))
+        x = np.concatenate(rows)
+        held = np.array([is_held_out(doc_id, self.held_out) for doc_id in chunk.doc_ids])[
+            np.concatenate(documents)
+        ]
+        norm = np.linalg.norm(x, axis=1)
+        sound = np.isfinite(norm) & (norm <= self.outlier_norm * np.nanmedian(norm))
+        parts = {"train": x[sound & ~held], "held_out": x[sound & held]}
+        for part, values in parts.items():
+            file = stem.with_name(f"{stem.name}.{part}.npy")
+            with replace_atomically(file) as temporary, temporary.open("wb") as stream:
+                np.save(stream, values.astype(np.float16))
+        train = parts["train"].astype(np.float64)
+        report = {
+            "stratum": chunk.stratum,
+            "train": len(train),
+            "held_out": len(parts["held_out"]),
+            "outliers": int((~sound).sum()),
+            "sum": train.sum(0).tolist(),
+            "sum_sq": float(np.square(train).sum()),
+        }
+        with replace_atomically(stem.with_name(f"{stem.name}.json")) as temporary:
+            temporary.write_text(json.dumps(report))

@@ -16,7 +16,6 @@ from neuroscope.corpus import SCHEMA, document_id
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
-from neuroscope.sweep.plan import SweepOptions
 from neuroscope.training import (
     TrainingPlan,
     batch_top_k,
@@ -200,7 +199,10 @@ def test_collected_residuals_are_those_of_a_plain_forward_without_bos_and_split_
         tmp_path,
         tokens=10**9,
         held_out=0.4,
-        options=SweepOptions(window=4096, batch=4, outlier_norm=1e9),
+        window=4096,
+        batch=4,
+        bos=True,
+        outlier_norm=1e9,
         chunk_documents=5,
         made_from="tiny",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -159,10 +160,20 @@ def _corpus(tree: Tree, root: Path) -> Corpus:
     own = tree["path"] is not None
     return Corpus(
         path=_path(tree["path"], root),
-        sources=() if own else tuple(CorpusSource(**source) for source in tree["sources"]),
+        sources=() if own else tuple(_source(source, root) for source in tree["sources"]),
         chat=None if own or not tree["chat"]["documents"] else ChatCorpus(**tree["chat"]),
         document_chars=tree["document_chars"],
         seed=tree["seed"],
+    )
+
+
+def _source(tree: Tree, root: Path) -> CorpusSource:
+    """A source whose plain path, if it is one, is relative to the repository."""
+    source = CorpusSource(**tree)
+    return (
+        source
+        if ":" in source.source
+        else replace(source, source=str(root / Path(source.source).expanduser()))
     )
 
 

@@ -70,6 +70,7 @@ class CorpusSource:
     source: str
     format: str = "files"
     max_documents: int | None = None
+    share: float = 1.0
     licence: str = "unknown"
 
 
@@ -80,9 +81,10 @@ class ChatCorpus:
     documents: int
     max_tokens: int
     temperature: float
-    top_p: float
+    top_k: int
     seed: int
     batch: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)

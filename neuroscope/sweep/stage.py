@@ -47,7 +47,17 @@ def sweep_options(settings: Settings) -> SweepOptions:
 def planned(settings: Settings, documents: pl.DataFrame, samples: int | None = None) -> list[Chunk]:
     """The chunks of a whole sweep; `samples` documents, else the settings' for examples."""
     wanted = settings.examples.samples if samples is None else samples
-    return plan_chunks(documents, wanted, settings.sweep.chunk_documents)
+    return plan_chunks(documents, wanted, settings.sweep.chunk_documents, stratum_shares(settings))
+
+
+def stratum_shares(settings: Settings) -> dict[str, float]:
+    """Weights of the strata among the swept documents: a stratum's is the sum of its sources'."""
+    shares: dict[str, float] = {}
+    for source in settings.corpus.sources:
+        shares[source.stratum] = shares.get(source.stratum, 0.0) + source.share
+    if settings.corpus.chat is not None:
+        shares["chat"] = shares.get("chat", 0.0) + settings.corpus.chat.share
+    return shares
 
 
 def run_shard(
