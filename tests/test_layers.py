@@ -23,14 +23,12 @@ LAYERS = {
     "stats": 2,
     "ranking": 2,
     "corpus": 3,
-    "corpus_readers": 3,
     "examples": 3,
     "labels": 3,
     "store": 3,
     "identity": 3,
     "manifest": 3,
     "settings": 3,
-    "chat_corpus": 4,
     "sweep": 4,
     "training": 4,
     "autointerp": 4,
@@ -43,7 +41,7 @@ LAYERS = {
 }
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
 
-OFFLINE = {"sweep", "training", "autointerp", "chat_corpus", "corpus", "corpus_readers", "jobs"}
+OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs"}
 ONLINE = {"engine", "server", "wsgi"}
 """The two halves meet in files: neither imports the other."""
 

@@ -16,7 +16,7 @@ from neuroscope.corpus import SCHEMA, document_id
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
-from neuroscope.training import (
+from neuroscope.training.loop import (
     TrainingPlan,
     batch_top_k,
     decode_sparse,
@@ -27,7 +27,7 @@ from neuroscope.training import (
     schedule,
     train,
 )
-from neuroscope.training_data import ActivationFiles, collect, is_held_out
+from neuroscope.training.data import ActivationFiles, collect, is_held_out
 
 D_IN, TRUE_FEATURES = 16, 24
 
@@ -130,7 +130,7 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(
     files: ActivationFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = TrainingPlan(width=32, k=2, steps=60, batch=128, dead_tokens=2_000, aux_k=4)
-    monkeypatch.setattr("neuroscope.training.CHECKPOINT_STEPS", 25)
+    monkeypatch.setattr("neuroscope.training.loop.CHECKPOINT_STEPS", 25)
     whole = train(files, plan, tmp_path / "whole", notes={}, checkpoint=tmp_path / "whole.pt")
 
     class Killed(BaseException):

@@ -12,8 +12,9 @@ from typing import Any
 
 import polars as pl
 
-from neuroscope import chat_corpus, corpus
+from neuroscope import corpus
 from neuroscope.corpus import SourceReport, TextSource
+from neuroscope.corpus.chat import ChatPlan, generate
 from neuroscope.errors import CorpusError
 from neuroscope.manifest import SourcesLock
 from neuroscope.models.loading import load_model
@@ -58,12 +59,10 @@ def build_chat(settings: Settings, *, documents: Path, output: Path) -> None:
         device=settings.device,
         dtype=settings.pairing.dtype,
     )
-    plan = chat_corpus.ChatPlan(
+    plan = ChatPlan(
         wanted.documents, wanted.max_tokens, wanted.temperature, wanted.top_k, wanted.seed, wanted.batch
     )
-    chat_corpus.generate(
-        model, tokenizer, corpus.read(documents), plan, output, parts=cache_dir() / CHAT_PARTS
-    )
+    generate(model, tokenizer, corpus.read(documents), plan, output, parts=cache_dir() / CHAT_PARTS)
 
 
 def join(settings: Settings, *, documents: Path, chat: Path, output: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The pipeline's call that trains the pairing's SAE: corpus in, params.npz and card.json out.
 
-The work itself is `training_data`'s and `training`'s.
+The work itself is `data`'s and `training`'s.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.settings import Settings
 from neuroscope.sources import file_sha256
 from neuroscope.sweep.stage import sweep_options
-from neuroscope.training import TrainingPlan, train
-from neuroscope.training_data import collect
+from neuroscope.training.data import collect
+from neuroscope.training.loop import TrainingPlan, train
 
 
 def train_sae(settings: Settings, *, corpus: Path, output: Path, work: Path) -> dict[str, Any]:

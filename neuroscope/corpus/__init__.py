@@ -2,7 +2,7 @@
 
 A document is a piece of real text of at most `document_chars` characters; its id is the hash of its text, so the
 order is random, fixed, and the same wherever it is built. Everything skipped is counted with its reason. Which
-documents are swept is the sweep's business; conversations written by the model itself are `chat_corpus`'.
+documents are swept is the sweep's business; conversations written by the model itself are `chat`'s.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from neuroscope.corpus_readers import READERS, Skipped
+from neuroscope.corpus.readers import READERS, Skipped
 from neuroscope.errors import CorpusError
 from neuroscope.sources import file_sha256, replace_atomically
 
@@ -36,7 +36,7 @@ class TextSource:
     stratum: str
     path: Path
     format: str
-    """A key of corpus_readers.READERS."""
+    """A key of readers.READERS."""
     licence: str = "unknown"
     max_documents: int | None = None
 

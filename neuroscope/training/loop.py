@@ -3,7 +3,7 @@
 BatchTopK (Bussmann et al. 2024, arXiv 2412.06410) with an auxiliary loss for dead features (Gao et al. 2024,
 arXiv 2406.04093); thresholds are fixed at the end, which makes it a JumpReLU SAE. Inputs are divided by one fixed
 scale, folded into the weights at the end as Gemma Scope does, so that encoding needs none. Where activations come
-from is `training_data`'s business.
+from is `data`'s business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neuroscope.errors import NeuroscopeError
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sae.formats import gemma_scope
 from neuroscope.sources import file_sha256, replace_atomically
-from neuroscope.training_data import ActivationFiles
+from neuroscope.training.data import ActivationFiles
 
 CHECKPOINT_STEPS = 200
 DENSE = 0.5
