@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +66,18 @@ def load_model(
         raise ModelError(f"quantization {quantization!r} is not supported by this version. Use none.")
     directory = _model_directory(path)
     target = pick_device(device)
-    config = AutoConfig.from_pretrained(directory)
-    text_config = config.get_text_config()
-    attention = "eager" if getattr(text_config, "attn_logit_softcapping", None) else "sdpa"
     try:
+        config = AutoConfig.from_pretrained(directory)
+        caps_attention = getattr(config.get_text_config(), "attn_logit_softcapping", None)
         model = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=pick_dtype(dtype, target), attn_implementation=attention
+            directory,
+            dtype=pick_dtype(dtype, target),
+            attn_implementation="eager" if caps_attention else "sdpa",
         )
+        tokenizer = load_tokenizer(directory)
     except (OSError, ValueError) as error:
         raise ModelError(f"No causal language model can be loaded from {path}: {error}") from error
-    return model.to(target).eval().requires_grad_(False), load_tokenizer(path)
+    return model.to(target).eval().requires_grad_(False), tokenizer
 
 
 def _model_directory(path: Path) -> Path:
@@ -99,7 +102,7 @@ def _convert_gguf(path: Path, directory: Path) -> None:
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         splitter = GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, struct.error) as error:
         raise ModelError(f"{path} cannot be read as a GGUF model: {error}") from error
     # The weights are dequantised by now, but transformers refuses to save what it still calls quantised.
     config = copy.deepcopy(read.config)
