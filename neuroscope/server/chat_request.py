@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscope.engine import Sampling
 from neuroscope.errors import PromptError
 from neuroscope.models.conversation import read_messages
+from neuroscope.models.sampling_options import Sampling
 from neuroscope.server import fields
 from neuroscope.server.fields import Fields
 from neuroscope.server.problems import Problem, bad_request, from_prompt_error

@@ -18,8 +18,9 @@ from neuroscope.server.problems import Problem
 from neuroscope.server.stream import FeatureStream, GeneratedToken
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Sampling, Step
+    from neuroscope.engine import Step
     from neuroscope.models.chat import Prompt
+    from neuroscope.models.sampling_options import Sampling
     from neuroscope.server.loaded import Loaded
 
 log = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from neuroscope.server.subscribers import Subscribers
 from neuroscope.server.views import EventWriter, View
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Sampling
     from neuroscope.models.chat import Prompt
+    from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
     from neuroscope.settings import Serve
 

@@ -1,6 +1,6 @@
-"""An engine that says what it is told, with features that can be computed in the head: for tests of the server alone.
+"""An engine that says what it is told, with features one can compute in the head. It does not need torch.
 
-The last message (or the prompt) is the script: options in brackets, then the words of the answer, one token each.
+The last message (or the prompt) is the script: options in brackets, then the words of the answer, one a token.
 
     [delay=0.05]    seconds before each token        [fail=3]     an exception instead of token 3
     [prefill=2]     seconds before the first token   [chars]      one token a byte instead of one a word
@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neuroscope.engine import Sampling, Step, TokenLogprob
 from neuroscope.errors import ContextOverflowError
+from neuroscope.models.conversation import clean_text, read_messages
+from neuroscope.models.sampling_options import Sampling
 from neuroscope.server.loaded import Loaded
 from neuroscope.stats import CalibrationStats
 
@@ -33,6 +34,30 @@ class Acts(NamedTuple):
     values: Any
 
 
+class Alternative(NamedTuple):
+    token_id: int
+    text: bytes
+    logprob: float
+
+
+class ScriptedStep(NamedTuple):
+    """`neuroscope.engine.Step`, field for field; `test_scripted.py` holds them together."""
+
+    token_index: int
+    token_id: int
+    token_bytes: bytes
+    position: int
+    text: str
+    acts: Acts
+    producer: Acts
+    fvu: float | None
+    logprob: float | None
+    top_logprobs: tuple[Alternative, ...]
+    finish_reason: str | None
+    prompt_tokens: int
+    is_end: bool = False
+
+
 @dataclass
 class Script:
     """The prompt, as the scripted engine reads it."""
@@ -44,7 +69,13 @@ class Script:
 
 def acts_of(index: int) -> Acts:
     """Token n has feature 3 at 9.0, feature 4 + n % 8 at 5.0 and feature 20 + n % 8 at 2.5."""
-    return Acts(np.array([ALWAYS_ON, 4 + index % 8, 20 + index % 8], np.int32), np.array([9.0, 5.0, 2.5], np.float32))
+    return Acts(
+        np.array([ALWAYS_ON, 4 + index % 8, 20 + index % 8], np.int32), np.array([9.0, 5.0, 2.5], np.float32)
+    )
+
+
+FIRST_PRODUCER = Acts(np.array([0], np.int32), np.array([1.0], np.float32))
+"""The position before the first token of an answer."""
 
 
 class ScriptedEngine:
@@ -52,7 +83,7 @@ class ScriptedEngine:
         self.generations = 0
 
     def prepare(self, asked: str | list[dict[str, Any]]) -> Script:
-        text = asked if isinstance(asked, str) else str(asked[-1]["content"])
+        text = clean_text(asked if isinstance(asked, str) else read_messages(asked)[-1].text)
         options = {name: float(value or 1) for name, value in re.findall(r"\[(\w+)=?([\d.]*)\]", text)}
         words = re.sub(r"\[[^\]]*\]", "", text).encode()
         tokens = [bytes([b]) for b in words] if "chars" in options else re.findall(rb"\s*\S+", words)
@@ -60,13 +91,15 @@ class ScriptedEngine:
 
     def generate(
         self, script: Script, sampling: Sampling, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[Step]:
+    ) -> Iterator[ScriptedStep]:
         used, wanted = len(script.ids), sampling.max_tokens or 1
         if used + wanted > CONTEXT:
             raise ContextOverflowError(used, wanted, CONTEXT)
         return self._generate(script, sampling, should_stop)
 
-    def _generate(self, script: Script, sampling: Sampling, should_stop: Callable[[], bool]) -> Iterator[Step]:
+    def _generate(
+        self, script: Script, sampling: Sampling, should_stop: Callable[[], bool]
+    ) -> Iterator[ScriptedStep]:
         self.generations += 1
         started = time.monotonic()
         while time.monotonic() < started + script.options.get("prefill", 0):
@@ -88,34 +121,27 @@ class ScriptedEngine:
                 text = ""
             finish = "stop" if is_end else "length" if index + 1 == sampling.max_tokens else None
             finish = "cancelled" if finish is None and should_stop() else finish
-            yield _step(index, used_by(script), token, text, sampling, finish, is_end)
+            yield ScriptedStep(
+                token_index=index,
+                token_id=1000 + index,
+                token_bytes=token,
+                position=len(script.ids) + index,
+                text=text,
+                acts=acts_of(index),
+                producer=acts_of(index - 1) if index else FIRST_PRODUCER,
+                fvu=0.125,
+                logprob=-0.25 if sampling.logprobs else None,
+                top_logprobs=_alternatives(token)[: sampling.top_logprobs] if sampling.logprobs else (),
+                finish_reason=finish,
+                prompt_tokens=len(script.ids),
+                is_end=is_end,
+            )
             if finish is not None:
                 return
 
 
-def used_by(script: Script) -> int:
-    return len(script.ids)
-
-
-def _step(
-    index: int, used: int, token: bytes, text: str, sampling: Sampling, finish: str | None, is_end: bool
-) -> Step:
-    alternatives = (TokenLogprob(7, token, -0.25), TokenLogprob(8, b"\xf0", float("-inf")))
-    return Step(
-        token_index=index,
-        token_id=1000 + index,
-        token_bytes=token,
-        position=used + index,
-        text=text,
-        acts=acts_of(index),  # type: ignore[arg-type]
-        producer=acts_of(index - 1) if index else Acts(np.array([0], np.int32), np.array([1.0], np.float32)),  # type: ignore[arg-type]
-        fvu=0.125,
-        logprob=-0.25 if sampling.logprobs else None,
-        top_logprobs=alternatives[: sampling.top_logprobs] if sampling.logprobs else (),
-        finish_reason=finish,
-        prompt_tokens=used,
-        is_end=is_end,
-    )
+def _alternatives(token: bytes) -> tuple[Alternative, ...]:
+    return (Alternative(7, token, -0.25), Alternative(8, b"\xf0", float("-inf")))
 
 
 def stats() -> CalibrationStats:

@@ -94,7 +94,9 @@ class Server:
         return httpx.get(f"{self.features_url}{path}", timeout=30, **more)
 
     def wait_ready(self, seconds: float = 60.0) -> None:
-        wait_until(lambda: "Neuroscope is ready." in self.output or self._ended(), seconds=seconds, what="readiness")
+        wait_until(
+            lambda: "Neuroscope is ready." in self.output or self._ended(), seconds=seconds, what="readiness"
+        )
 
     def wait_idle(self) -> None:
         idle = {"running": False, "waiting": 0}
@@ -166,7 +168,9 @@ class Event:
 class EventStream:
     """Reads server-sent events from a raw socket, one at a time."""
 
-    def __init__(self, port: int, path: str = "/v1/features/stream", headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, port: int, path: str = "/v1/features/stream", headers: dict[str, str] | None = None
+    ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
         lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]

@@ -1,0 +1,307 @@
+"""What is refused, and how: an error object in OpenAI's shape with the right status, and the server lives on."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+from serving import Server, raw_request, status_of
+
+CHAT = "/v1/chat/completions"
+USER = [{"role": "user", "content": "hello"}]
+
+
+def assert_is_error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"].startswith("req_")
+    error = response.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["message"]
+    return dict(error)
+
+
+def post(server: Server, body: bytes, kind: str = "application/json") -> httpx.Response:
+    return httpx.post(f"{server.chat_url}{CHAT}", content=body, headers={"Content-Type": kind}, timeout=30)
+
+
+WRONG_FIELDS: list[tuple[str, Any, str]] = [
+    ("temperature", "0.7", "a number from 0 to 2"),
+    ("temperature", True, "a number from 0 to 2"),
+    ("temperature", -0.1, "a number from 0 to 2"),
+    ("temperature", 2.1, "a number from 0 to 2"),
+    ("top_p", 1.5, "a number from 0 to 1"),
+    ("max_tokens", 0, "a whole number of 1 or more"),
+    ("max_tokens", -1, "a whole number of 1 or more"),
+    ("max_tokens", 1.5, "a whole number of 1 or more"),
+    ("max_tokens", 1e12, "a whole number of 1 or more"),
+    ("max_completion_tokens", 0, "a whole number of 1 or more"),
+    ("stream", "true", "true or false"),
+    ("stream", 1, "true or false"),
+    ("stream_options", [], "an object"),
+    ("stop", "", "none of them empty"),
+    ("stop", [""], "none of them empty"),
+    ("stop", ["a", "b", "c", "d", "e"], "at most 4 strings"),
+    ("stop", [1], "at most 4 strings"),
+    ("seed", 1.5, "a whole number from"),
+    ("seed", 2**63, "a whole number from"),
+    ("logprobs", 1, "true or false"),
+    ("top_logprobs", 21, "a whole number from 0 to 20"),
+    ("top_logprobs", 2, "needs 'logprobs'"),
+    ("presence_penalty", 3, "a number from -2 to 2"),
+    ("frequency_penalty", "1", "a number from -2 to 2"),
+    ("logit_bias", [1], "an object"),
+    ("logit_bias", {"a": 1}, "token ids"),
+    ("logit_bias", {"٣": 1}, "token ids"),
+    ("n", 2, "'n' must be 1"),
+    ("n", 0, "a whole number of 1 or more"),
+    ("tool_choice", "required", "Tools are not supported"),
+    ("tool_choice", {"type": "function", "function": {"name": "f"}}, "Tools are not supported"),
+    ("function_call", {"name": "f"}, "Functions are not supported"),
+    ("response_format", {"type": "json_object"}, "'text'"),
+    ("response_format", {"type": "json_schema", "json_schema": {}}, "'text'"),
+    ("modalities", ["text", "audio"], "Only text"),
+    ("model", 5, "a string"),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "accepted"), WRONG_FIELDS, ids=lambda value: repr(value)[:30])
+def test_a_wrong_field_is_named_with_what_is_accepted(
+    server: Server, field: str, value: Any, accepted: str
+) -> None:
+    response = post(server, json.dumps({"messages": USER, field: value}).encode())
+    error = assert_is_error(response, 400)
+    assert error["param"] == field
+    assert error["type"] == "invalid_request_error"
+    assert accepted in error["message"]
+
+
+WRONG_MESSAGES: list[tuple[Any, str]] = [
+    (None, "messages"),
+    ("hello", "messages"),
+    (5, "messages"),
+    ([], "messages"),
+    ([1], "messages[0]"),
+    ([{}], "messages[0].role"),
+    ([{"role": "user", "content": 5}], "messages[0].content"),
+    ([{"role": "bishop", "content": "x"}], "messages[0].role"),
+    ([{"role": "tool", "content": "x"}], "messages[0].role"),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": "input_audio"}]}], "messages[0].content[0]"),
+    ([*USER, {"role": "assistant", "content": None, "tool_calls": [{}]}], "messages[1].tool_calls"),
+]
+
+
+@pytest.mark.parametrize(("messages", "param"), WRONG_MESSAGES, ids=lambda value: repr(value)[:40])
+def test_a_wrong_message_is_named(server: Server, messages: Any, param: str) -> None:
+    error = assert_is_error(post(server, json.dumps({"messages": messages}).encode()), 400)
+    assert error["param"] == param
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"null", "is null; it must be a JSON object"),
+        (b"[]", "is a list"),
+        (b"5", "is a number"),
+        (b'"a"', "is a string"),
+        (b'{"temperature": NaN}', "holds NaN"),
+        (b'{"temperature": -Infinity}', "holds -Infinity"),
+        (b'{"a": "\xff"}', "not UTF-8"),
+        (b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", "more than 32 levels"),
+        (b"[" * 100_000, "32 levels"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "integer string conversion"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_a_body_that_is_no_json_object_is_refused(server: Server, body: bytes, complaint: str) -> None:
+    error = assert_is_error(post(server, body), 400)
+    assert error["code"] == "invalid_json"
+    assert complaint in error["message"]
+
+
+def test_a_number_too_large_for_a_float_is_refused(server: Server) -> None:
+    response = post(server, b'{"messages": [{"role": "user", "content": "a"}], "temperature": 1e999}')
+    assert "too large for a number" in assert_is_error(response, 400)["message"]
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
+)
+def test_only_json_by_name_is_read(server: Server, kind: str) -> None:
+    error = assert_is_error(post(server, json.dumps({"messages": USER}).encode(), kind), 415)
+    assert "send application/json" in error["message"]
+
+
+def test_json_with_a_charset_is_read(server: Server) -> None:
+    body = json.dumps({"messages": USER}).encode()
+    assert post(server, body, "application/json; charset=utf-8").status_code == 200
+
+
+def test_half_a_surrogate_pair_is_replaced(server: Server) -> None:
+    response = post(server, rb'{"messages": [{"role": "user", "content": "a \ud800 b"}]}')
+    assert response.status_code == 200
+    assert "\ud800" not in response.text
+
+
+def test_a_long_body_is_refused_whether_its_length_is_stated_or_not(server: Server) -> None:
+    long = json.dumps({"messages": [{"role": "user", "content": "x" * 1_000_001}]}).encode()
+    assert_is_error(post(server, long), 413)
+
+    def pieces() -> Any:
+        yield from (long[i : i + 65536] for i in range(0, len(long), 65536))
+
+    response = httpx.post(
+        f"{server.chat_url}{CHAT}", content=pieces(), headers={"Content-Type": "application/json"}, timeout=30
+    )
+    error = assert_is_error(response, 413)
+    assert "longer than 1,000,000 bytes" in error["message"]
+
+
+def test_a_long_stated_length_is_refused_before_the_body_comes(server: Server) -> None:
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = raw_request(server.port, f"{head}Content-Length: 99999999999\r\n\r\n".encode())
+    assert status_of(answer) == 413
+
+
+@pytest.mark.parametrize("body", [b"zz\r\nhello\r\n0\r\n\r\n", b"5\r\nhelloXX0\r\n\r\n"])
+def test_a_wrongly_chunked_body_is_refused(server: Server, body: bytes) -> None:
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    answer = raw_request(server.port, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body)
+    assert status_of(answer) == 400
+    assert b'"code":"invalid_body"' in answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nowhere", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("DELETE", "/v1/models", 405),
+        ("POST", "/v1/models/x", 405),
+        ("POST", "/v1/responses", 404),
+        ("GET", "/v1/../../etc/passwd", 404),
+        ("GET", "/%00", 404),
+        ("GET", "/v1/features/stream", 404),  # of the other port
+        ("BREW", "/v1/models", 405),
+    ],
+)
+def test_every_route_error_of_the_chat_port_has_the_shape(
+    server: Server, method: str, path: str, status: int
+) -> None:
+    response = httpx.request(method, f"{server.chat_url}{path}")
+    assert_is_error(response, status)
+    if status == 405:
+        assert response.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "param"),
+    [
+        ("/v1/chat/completions", 404, None),
+        ("/v1/features/32", 404, None),
+        ("/v1/features/99999999999999999999", 404, None),
+        ("/v1/features/-1", 404, None),
+        ("/v1/features/x", 404, None),
+        ("/v1/features/search", 400, "q"),
+        ("/v1/features/search?q=a&limit=0", 400, "limit"),
+        ("/v1/features/stream?filter=best", 400, "filter"),
+        ("/v1/features/stream?top_k=0", 400, "top_k"),
+        ("/v1/features/stream?top_k=1e3", 400, "top_k"),
+        ("/v1/features/stream?threshold=nan", 400, "threshold"),
+        ("/v1/features/stream?threshold=2", 400, "threshold"),
+        ("/v1/features/stream?min_activation=-1", 400, "min_activation"),
+        ("/v1/features/stream?min_activation=inf", 400, "min_activation"),
+        ("/v1/features/stream?features=1,,2", 400, "features"),
+        ("/v1/features/stream?features=", 400, "features"),
+        ("/v1/features/stream?align=left", 400, "align"),
+        ("/v1/features/stream?since=yesterday", 400, "since"),
+    ],
+)
+def test_every_error_of_the_features_port_has_the_shape(
+    server: Server, path: str, status: int, param: str | None
+) -> None:
+    assert assert_is_error(server.get(path), status)["param"] == param
+
+
+def test_the_responses_api_names_the_endpoint_to_use(server: Server) -> None:
+    response = httpx.post(f"{server.chat_url}/v1/responses", json={})
+    assert "/v1/chat/completions" in assert_is_error(response, 404)["message"]
+
+
+def test_text_completions_refuse_what_they_cannot_do(server: Server) -> None:
+    for body, param in [
+        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({}, "prompt"),
+        ({"prompt": "a", "n": 2}, "n"),
+    ]:
+        response = httpx.post(f"{server.chat_url}/v1/completions", json=body)
+        assert assert_is_error(response, 400)["param"] == param
+
+
+def test_a_prompt_over_the_context_is_refused_with_the_numbers(server: Server) -> None:
+    for stream in (False, True):
+        response = server.chat("word " * 256, stream=stream, max_tokens=1)
+        error = assert_is_error(response, 400)
+        assert error["code"] == "context_length_exceeded"
+        assert "context is 256 tokens; the messages take 256 and 1 were asked for" in error["message"]
+    assert_is_error(server.chat("hello", max_tokens=10**12), 400)
+    assert server.chat("word " * 255, max_tokens=1).status_code == 200
+
+
+def test_a_failing_model_is_an_error_and_the_next_request_works(server: Server) -> None:
+    for _ in range(3):
+        error = assert_is_error(server.chat("[fail=1] a b c"), 500)
+        assert error["code"] == "generation_failed"
+        assert "RuntimeError" in error["message"]
+        assert "the script says so" not in error["message"], "what an exception says may be private"
+        streamed = server.chat("[fail=1] a b c", stream=True)
+        assert streamed.status_code == 200
+        blocks = streamed.text.strip().split("\n\n")
+        assert blocks[-1] == "data: [DONE]"
+        assert json.loads(blocks[-2].removeprefix("data: "))["error"]["code"] == "generation_failed"
+        assert server.chat("a b c").json()["choices"][0]["message"]["content"] == "a b c"
+
+
+def test_generated_bodies_never_fail_inside_the_server(server: Server) -> None:
+    """Well-formed and half-formed nonsense, 150 bodies from a fixed seed: answered, and never with a 5xx."""
+    rng = random.Random(0)
+    values: list[Any] = [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        1e300,
+        "",
+        "a",
+        "\x00",
+        "💥",
+        [],
+        {},
+        [[]],
+        {"a": None},
+        2**70,
+    ]
+    names = [
+        *("messages", "model", "stream", "max_tokens", "temperature", "top_p", "stop", "seed", "logprobs"),
+        *("top_logprobs", "logit_bias", "n", "stream_options", "tool_choice", "response_format", "prompt"),
+    ]
+    for _ in range(150):
+        body = {name: rng.choice(values) for name in rng.sample(names, 4)}
+        if rng.random() < 0.7:
+            keys = {"role": rng.choice(["user", "x", 1]), "content": rng.choice(values)}
+            body["messages"] = [keys for _ in range(rng.randint(1, 3))]
+        encoded = json.dumps(body).encode()
+        cut = encoded[: rng.randint(1, len(encoded))] if rng.random() < 0.1 else encoded
+        response = post(server, cut)
+        assert response.status_code in (200, 400, 404), (cut, response.text)
