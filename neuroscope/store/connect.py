@@ -13,6 +13,9 @@ import duckdb
 from neuroscope.errors import ArtefactError
 from neuroscope.store.schema import STORAGE_VERSION
 
+USE = "USE results"
+"""Makes the attached file the default database; each cursor of a connection needs it anew."""
+
 
 def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection:
     """A locked-down connection whose default database is the file at `path`."""
@@ -25,7 +28,7 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
     connection = duckdb.connect(config=config)
     try:
         connection.execute(f"ATTACH {quote(str(path))} AS results (READ_ONLY)")
-        connection.execute("USE results")
+        connection.execute(USE)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:
@@ -40,7 +43,7 @@ def attach_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
     """A connection whose default database is a new file at `path`, in a storage format old clients read."""
     connection = duckdb.connect()
     connection.execute(f"ATTACH {quote(str(path))} AS results (STORAGE_VERSION '{STORAGE_VERSION}')")
-    connection.execute("USE results")
+    connection.execute(USE)
     return connection
 
 

@@ -19,7 +19,7 @@ from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import CalibrationStats
 from neuroscope.store.checks import check_against_manifest
-from neuroscope.store.connect import attach_read_only
+from neuroscope.store.connect import USE, attach_read_only
 
 KINDS = ("top", "sample", "held_out")
 
@@ -89,7 +89,7 @@ class Results:
         """Statistics of one stratum. Raises ArtefactError when the database has none for it."""
         names = ("n_fired", "mean_firing", "variance_firing", "mean_all", "variance_all", "max_activation")
         query = f"SELECT n_tokens, {', '.join(names)} FROM features WHERE stratum = ? ORDER BY feature"
-        with self._connection.cursor() as cursor:
+        with self._cursor() as cursor:
             found = cursor.execute(query, [stratum]).fetchnumpy()
         if not len(found["n_fired"]):
             raise ArtefactError(
@@ -145,11 +145,14 @@ class Results:
             [text, limit],
         )
 
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        return self._connection.cursor().execute(USE)
+
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
         return self._rows(f"SELECT {columns} FROM {table} WHERE feature = ? ORDER BY ALL", [index])
 
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        with self._connection.cursor() as cursor:
+        with self._cursor() as cursor:
             cursor.execute(query, list(parameters))
             names = [column[0] for column in cursor.description or ()]
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
