@@ -56,7 +56,7 @@ def replace_fields(pairing: Pairing, config: Mapping[str, Any], root: Path) -> P
         sae = replace(
             sae, source=_source(sae.source, root), path=given.get("path", _path_in(sae.source, pairing))
         )
-    if "path" not in given and sae.path is not None:
+    if "path" not in given and (sae.path is not None or "source" not in given):
         sae = replace(sae, path=_path_at(sae.path, layer, width, pairing))
     model = _source(config.get("model") or pairing.model, root)
     changed = replace(pairing, model=model, sae=sae, layer=layer, dtype=config.get("dtype") or pairing.dtype)
@@ -115,10 +115,15 @@ def _path_in(source: str, pairing: Pairing) -> str | None:
     return pairing.sae.path if "://" in source or not Path(source).is_file() else None
 
 
-def _path_at(path: str, layer: int, width: int, pairing: Pairing) -> str:
-    """`layer_20/width_16k/...` for another layer or width; other layouts need `sae.path` to be given."""
+def _path_at(path: str | None, layer: int, width: int, pairing: Pairing) -> str | None:
+    """`layer_20/width_16k/...` for another layer or width; of other layouts the SAE must be given too."""
     if (layer, width) == (pairing.layer, pairing.sae.width):
         return path
+    if path is None:
+        raise ConfigError(
+            f"{pairing.sae.source} is an SAE of layer {pairing.layer} with {pairing.sae.width} features: for "
+            "another layer or width set sae.source (--sae) too."
+        )
     moved = re.sub(r"layer_\d+", f"layer_{layer}", path)
     if width != pairing.sae.width:
         moved = re.sub(r"width_\d+[km]", f"width_{_release_width(width)}", moved)

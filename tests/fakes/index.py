@@ -64,6 +64,8 @@ class FakeIndex:
         """Names of the wheels that were asked for."""
         self.cut_after: int | None = None
         """When set, a wheel's connection is closed after this many bytes."""
+        self.published_sha256: str | None = None
+        """When set, the hash that the index says its wheels have."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
@@ -88,7 +90,8 @@ def _handler(index: FakeIndex) -> type[BaseHTTPRequestHandler]:
             kind, _, name = urlsplit(self.path).path.strip("/").partition("/")
             if kind == "simple":
                 wheels = sorted(index.folder.glob(f"{name.replace('-', '_')}-*.whl"))
-                links = "".join(f'<a href="/files/{wheel.name}">{wheel.name}</a>' for wheel in wheels)
+                pin = f"#sha256={index.published_sha256}" if index.published_sha256 else ""
+                links = "".join(f'<a href="/files/{wheel.name}{pin}">{wheel.name}</a>' for wheel in wheels)
                 self._send(
                     200 if wheels else 404, f"<!doctype html><html><body>{links}</body></html>".encode()
                 )

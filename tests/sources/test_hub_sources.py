@@ -1,4 +1,4 @@
-"""Sources on the hub: the real client in its own process, by the real variables, against a hub on loopback."""
+"""Sources on the hub: the real client in a process of its own, against a hub on loopback."""
 
 from __future__ import annotations
 
