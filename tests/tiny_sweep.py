@@ -16,13 +16,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from neuroscope import settings as neuroscope_settings
 from neuroscope.corpus import SCHEMA, document_id
+from neuroscope.manifest import Fingerprint
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sweep.activations import Instrument
 
 D_MODEL, D_SAE, LAYER = 32, 64, 1
-WORDS = "the cat sat on a mat while rain fell over Paris and def main return x poets sang of 1 2 3".split()
+TEXT = "the cat sat on a mat while rain fell over Paris and def main return x poets sang of 1 2 3"
+WORDS = TEXT.split()
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
 )
@@ -70,6 +72,20 @@ def make_sae(seed: int = 0) -> SparseAutoencoder:
     W_enc = torch.nn.functional.normalize(torch.randn(D_MODEL, D_SAE, generator=generator), dim=0)
     threshold = 1.0 + 4.0 * torch.rand(D_SAE, generator=generator)
     return SparseAutoencoder(W_enc, torch.zeros(D_SAE), threshold, W_enc.T.contiguous(), torch.zeros(D_MODEL))
+
+
+def make_fingerprint(**changes: Any) -> Fingerprint:
+    fields = {
+        "model": "tiny",
+        "model_revision": None,
+        "tokenizer_sha256": "0" * 64,
+        "sae": "tiny",
+        "sae_sha256": "1" * 64,
+        "layer": LAYER,
+        "d_in": D_MODEL,
+        "d_sae": D_SAE,
+    }
+    return Fingerprint(**{**fields, **changes})
 
 
 def make_documents(count: int = 30, seed: int = 0) -> pl.DataFrame:

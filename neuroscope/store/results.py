@@ -117,7 +117,7 @@ class Results:
                 "SELECT histogram FROM features WHERE feature = ? AND stratum = 'all'", [index]
             )[0]["histogram"],
             "labels": self._about(
-                "labels", "source, label, confidence, model, method, created_at, rank", index
+                "labels", "rank, source, label, confidence, model, method, created_at", index
             ),
             "scores": self._about("scores", "* EXCLUDE feature", index),
             "logits": self._about("logits", "kind, rank, token_id, token, weight", index),
