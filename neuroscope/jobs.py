@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from neuroscope.errors import ArtefactError, NeuroscopeError
+from neuroscope.settings import Settings
 
 RUN_LOCK = ".run.lock"
 """Held by the run, exclusively; its text is the run's token."""
@@ -67,21 +68,21 @@ def hold(results: Path | str, *, patience_seconds: float = 10.0) -> None:
     _held.append(lock)
 
 
-def run(job: Callable[..., object], *, results: Path | str, log: Path | str, **arguments: Any) -> None:
-    """Calls `job(**arguments)` as a job of the run that holds `results`.
+def run(job: Callable[..., object], settings: Settings, *, log: Path | str, **arguments: Any) -> None:
+    """Calls `job(settings, **arguments)` as a job of the run that holds the results folder of `settings`.
 
     Log records go to `log` and to stderr. An expected failure ends the process with its message and status 1,
     anything else keeps its traceback. The process ends by itself when the run does.
     """
     _log_to(Path(log))
-    folder = Path(results)
+    folder = settings.results
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / JOBS_LOCK).open("a+") as jobs:
         fcntl.flock(jobs, fcntl.LOCK_SH)
         _end_with(folder / RUN_LOCK)
         signal.signal(signal.SIGINT, _interrupt)
         try:
-            job(**arguments)
+            job(settings, **arguments)
         except NeuroscopeError as error:
             logging.getLogger("neuroscope").error("%s", error)
             sys.exit(1)

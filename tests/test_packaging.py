@@ -62,8 +62,8 @@ def test_what_the_package_imports_is_declared() -> None:
                 imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.partition(".")[0])
-    # transformers hands out the objects of these two; _typeshed exists for type checkers only.
-    exempt = {"neuroscope", "tokenizers", "safetensors", "_typeshed"}
+    # Parts of transformers, Flask and flask-sock, which hand out their objects; _typeshed is for type checkers.
+    exempt = {"neuroscope", "tokenizers", "safetensors", "werkzeug", "simple_websocket", "_typeshed"}
     foreign = imported - set(sys.stdlib_module_names) - exempt
     declared = names(RUNTIME)
     for module in sorted(foreign):

@@ -60,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except Exception as error:  # the border: a bug is told in one line, and whole with --debug
         return _failed(error, debug)
+    except SystemExit:  # click's own answer to a reader of our output that left
+        return 0
     except KeyboardInterrupt:
         click.echo("Interrupted.", err=True)
         return INTERRUPTED

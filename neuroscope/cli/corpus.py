@@ -72,5 +72,5 @@ def _hub_source(dataset: str, subset: str | None) -> dict[str, str]:
         "name": repository.rpartition("/")[2],
         "stratum": "encyclopedia" if repository == WIKITEXT else "text",
         "source": f"hf://datasets/{repository}/{folder}",
-        "format": "parquet",
+        "format": "wikitext" if repository == WIKITEXT else "files",
     }

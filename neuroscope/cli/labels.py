@@ -11,6 +11,9 @@ from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, wi
 from neuroscope.cli.output import show
 from neuroscope.cli.pipeline import run_target
 
+COLLECTED = 20
+"""Examples that config.yaml collects for each feature: a labeler that is to see more needs more collected."""
+
 
 @click.group()
 def labels() -> None:
@@ -27,7 +30,10 @@ def labels() -> None:
 @with_cores
 def generate(samples: int | None, cores: int | None, **flags: Any) -> None:
     """Collect max-activating examples, name every feature and write results.duckdb, statistics included."""
-    run_target("labels", overrides(flags, examples__samples=samples), cores=cores)
+    more = flags["examples_per_feature"]
+    collected = more if more is not None and more > COLLECTED else None
+    given = overrides(flags, examples__samples=samples, examples__per_feature=collected)
+    run_target("labels", given, cores=cores)
 
 
 @labels.command()

@@ -1,0 +1,54 @@
+# Sources -> documents; the model's own conversations about them; both together.
+
+
+rule documents:
+    input:
+        own=SETTINGS.corpus.path or [],
+    output:
+        documents="<results>/documents.parquet",
+        report="<results>/documents.json",
+    log:
+        "<results>/logs/documents.log",
+    params:
+        settings=stages.params(SETTINGS, "documents"),
+    conda:
+        "../../environment.yml"
+    threads: 1
+    script:
+        "../scripts/documents.py"
+
+
+rule chat:
+    input:
+        documents=rules.documents.output.documents,
+    output:
+        chat="<results>/chat.parquet",
+    log:
+        "<results>/logs/chat.log",
+    params:
+        settings=stages.params(SETTINGS, "chat"),
+    conda:
+        "../../environment.yml"
+    threads: SETTINGS.sweep.threads
+    resources:
+        **MODEL_JOB,
+    script:
+        "../scripts/chat.py"
+
+
+rule corpus:
+    input:
+        documents=rules.documents.output.documents,
+        chat=rules.chat.output.chat,
+    output:
+        corpus="<results>/corpus.parquet",
+        report="<results>/corpus.json",
+    log:
+        "<results>/logs/corpus.log",
+    params:
+        settings=stages.params(SETTINGS, "corpus"),
+    conda:
+        "../../environment.yml"
+    threads: 1
+    script:
+        "../scripts/corpus.py"
