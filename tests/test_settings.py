@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from neuroscope import settings
+from neuroscope import settings, stages
 from neuroscope.errors import ConfigError
 from neuroscope.settings import schema as schemas
 from neuroscope.settings import values
@@ -478,15 +478,27 @@ def test_a_section_and_its_class_have_the_same_fields(section: str, record: type
     assert set(properties["properties"]) == {field.name for field in dataclasses.fields(record)}
 
 
+def readme_rows() -> list[tuple[list[str], str]]:
+    """The settings of each row of the README's table, and what they re-run."""
+    table = (ROOT / "config/README.md").read_text(encoding="utf-8").split("## What re-runs")[1]
+    rows = [row.split("|") for row in table.splitlines() if row.startswith("| `")]
+    return [(re.findall(r"`([^`]+)`", row[1]), row[3]) for row in rows]
+
+
 def test_the_readme_lists_every_setting_once_and_no_other() -> None:
-    rows = (ROOT / "config/README.md").read_text(encoding="utf-8").split("## What re-runs")[1]
-    listed = [
-        key
-        for row in rows.splitlines()
-        if row.startswith("| `")
-        for key in re.findall(r"`([^`]+)`", row.split("|")[1])
-    ]
+    listed = [key for keys, _ in readme_rows() for key in keys]
     assert sorted(listed) == sorted(leaves(SCHEMA))
+
+
+@pytest.mark.parametrize("stage", sorted(stages.USES))
+def test_the_readme_names_a_stage_with_every_setting_it_reads(stage: str) -> None:
+    shown_as = {"shard": "sweep", "examples": "sweep", "calibration": "results"}
+    name = "sweep" if stage.startswith("calibration_") else shown_as.get(stage, stage)
+    reruns = {key: text for keys, text in readme_rows() for key in keys}
+    for used in stages.USES[stage]:
+        key = used.removeprefix("pairing.").partition(".*")[0]
+        if key in reruns:
+            assert re.search(rf"\b{name}\b|everything", reruns[key]), f"{key} re-runs {name}"
 
 
 def test_pairings_are_listed_by_name() -> None:

@@ -199,6 +199,28 @@ def test_a_path_resolves_to_itself_with_its_hash(tmp_path: Path, monkeypatch: py
     assert resolve(str(tmp_path)).path == tmp_path
 
 
+def test_a_models_folder_has_a_hash_and_a_folder_of_texts_has_none(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"abc")
+    assert resolve(str(tmp_path)).sha256 is None
+    (tmp_path / "config.json").write_bytes(b"abc")
+    first = resolve(str(tmp_path)).sha256
+    expected = f"{ABC}  config.json\n{ABC}  model.safetensors\n"
+    assert first == hashlib.sha256(expected.encode()).hexdigest()
+    (tmp_path / "model.safetensors").write_bytes(b"abcd")
+    assert resolve(str(tmp_path)).sha256 != first
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "params.npz").touch()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "params.npz"))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SourceError, match="params.npz cannot be read: Permission denied"):
+        resolve(str(tmp_path / "params.npz"))
+
+
 def test_the_standard_library_resolves_to_its_folder() -> None:
     found = resolve("stdlib:")
     assert (found.path / "argparse.py").is_file()

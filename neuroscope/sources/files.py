@@ -9,7 +9,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -30,11 +30,11 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def folder_sha256(path: Path) -> str:
+def folder_sha256(path: Path, *, of_file: Callable[[Path], str] = file_sha256) -> str:
     """SHA-256 over a folder's files: a line `sha256  relative/name` for each, sorted by name."""
     path = Path(path)
     files = sorted(entry.relative_to(path).as_posix() for entry in path.rglob("*") if entry.is_file())
-    lines = "".join(f"{file_sha256(path / name)}  {name}\n" for name in files)
+    lines = "".join(f"{of_file(path / name)}  {name}\n" for name in files)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -53,6 +53,11 @@ def known_sha256(path: Path) -> str:
     with suppress(OSError), replace_atomically(note) as temporary:
         temporary.write_text(f"{seen} {sha256}", encoding="utf-8")
     return sha256
+
+
+def path_sha256(path: Path) -> str:
+    """`known_sha256` of a file, `folder_sha256` of a folder whose files are known."""
+    return folder_sha256(path, of_file=known_sha256) if path.is_dir() else known_sha256(path)
 
 
 def forget_sha256(path: Path) -> None:
@@ -104,16 +109,12 @@ def replace_directory_atomically(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def check_pin(path: Path, uri: str, expected: str | None, *, remedy: str) -> str | None:
-    """`expected` when the bytes at `path` have that SHA-256. Raises SourceError with both sums otherwise."""
-    if expected is None:
-        return None
-    found = folder_sha256(path) if path.is_dir() else known_sha256(path)
-    if found != expected:
+def check_pin(found: str, uri: str, expected: str | None, *, remedy: str) -> None:
+    """Raises SourceError with both sums when `expected` is another SHA-256 than the one found."""
+    if expected is not None and found != expected:
         raise SourceError(
             f"{uri}: the bytes are not the pinned ones (sha256 {found}, expected {expected}). {remedy}"
         )
-    return expected
 
 
 def _note(path: Path) -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from neuroscope.errors import SourceError
 from neuroscope.sources.content import impostor
-from neuroscope.sources.files import check_pin, forget_sha256, known_sha256
+from neuroscope.sources.files import check_pin, forget_sha256, known_sha256, path_sha256
 from neuroscope.sources.hub_errors import client_errors, explain, is_cut_connection, missing_file
 from neuroscope.sources.uri import Resolved, Source
 
@@ -51,11 +51,9 @@ def resolve_hub(source: Source, *, progress: bool) -> Resolved:
             "It was removed. Run the same command again; if it stays so, a proxy or the mirror in "
             "HF_ENDPOINT changes files."
         )
-    sha256 = check_pin(
-        path, source.uri, source.sha256, remedy="Correct the pin, or choose the pinned revision."
-    )
-    if sha256 is None and path.is_file():
-        sha256 = known_sha256(path)
+    sha256 = path_sha256(path) if source.sha256 or path.is_file() else None
+    if sha256 is not None:
+        check_pin(sha256, source.uri, source.sha256, remedy="Correct the pin, or name the pinned revision.")
     return Resolved(path, source.uri, _commit(path), sha256)
 
 

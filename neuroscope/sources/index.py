@@ -18,8 +18,9 @@ from neuroscope.errors import SourceError
 from neuroscope.sources.content import impostor
 from neuroscope.sources.files import (
     check_pin,
+    file_sha256,
     folder_sha256,
-    known_sha256,
+    path_sha256,
     replace_atomically,
     replace_directory_atomically,
 )
@@ -42,19 +43,12 @@ def resolve_index(source: Source, *, cache: Path, progress: bool) -> Resolved:
                     _fetch(source, folder, target, progress)
     except OSError as error:
         raise disk_error(error, source, cache) from error
-    sha256 = folder_sha256(target) if target.is_dir() else known_sha256(target)
-    return Resolved(target, source.uri, source.revision, sha256)
+    return Resolved(target, source.uri, source.revision, path_sha256(target))
 
 
 def _is_cached(target: Path, source: Source) -> bool:
     """Whether the target is there with the pinned bytes; a damaged one is replaced when it was fetched again."""
-    if not target.exists():
-        return False
-    try:
-        check_pin(target, source.uri, source.sha256, remedy="")
-    except SourceError:
-        return False
-    return True
+    return target.exists() and (source.sha256 is None or path_sha256(target) == source.sha256)
 
 
 def _fetch(source: Source, folder: Path, target: Path, progress: bool) -> None:
@@ -133,7 +127,8 @@ def _take_folder(source: Source, archive: zipfile.ZipFile, target: Path) -> None
 
 def _check(fetched: Path, source: Source) -> None:
     remedy = "The index, or a proxy, serves another file. Check `python -m pip config list`, or the pin."
-    check_pin(fetched, source.uri, source.sha256, remedy=remedy)
+    found = folder_sha256(fetched) if fetched.is_dir() else file_sha256(fetched)
+    check_pin(found, source.uri, source.sha256, remedy=remedy)
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from neuroscope.errors import SourceError
 from neuroscope.sources.content import impostor
-from neuroscope.sources.files import check_pin, known_sha256
+from neuroscope.sources.files import check_pin, path_sha256
 from neuroscope.sources.uri import Resolved, Source
+
+_REMEDY = "Restore the file, or change the pin."
 
 
 def resolve_path(source: Source) -> Resolved:
@@ -22,17 +24,25 @@ def resolve_path(source: Source) -> Resolved:
     if not path.exists():
         raise SourceError(f"{source.uri}: no such file or folder. Looked for {path.absolute()}.")
     if not path.is_file():
-        return Resolved(
-            path.absolute(), source.uri, None, check_pin(path, source.uri, source.sha256, remedy=_REMEDY)
-        )
+        return Resolved(path.absolute(), source.uri, None, _folder_sha256(path, source))
     try:
         content = impostor(path)
-        sha256 = check_pin(path, source.uri, source.sha256, remedy=_REMEDY) or known_sha256(path)
+        sha256 = path_sha256(path)
     except OSError as error:
         raise SourceError(f"{source.uri}: {path.absolute()} cannot be read: {error.strerror}.") from error
+    check_pin(sha256, source.uri, source.sha256, remedy=_REMEDY)
     if content:
         raise SourceError(f"{source.uri}: {path.absolute()} is {content}. For a clone: `git lfs pull`.")
     return Resolved(path.absolute(), source.uri, None, sha256)
 
 
-_REMEDY = "Restore the file, or change the pin."
+def _folder_sha256(path: Path, source: Source) -> str | None:
+    """Of a pinned folder, or of a model's; a folder of texts may hold anything and is not read here."""
+    if source.sha256 is None and not (path / "config.json").is_file():
+        return None
+    try:
+        sha256 = path_sha256(path)
+    except OSError as error:
+        raise SourceError(f"{source.uri}: {error.filename} cannot be read: {error.strerror}.") from error
+    check_pin(sha256, source.uri, source.sha256, remedy=_REMEDY)
+    return sha256

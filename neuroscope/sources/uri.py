@@ -52,8 +52,8 @@ class Resolved:
     revision: str | None
     """The hub's commit, or the distribution's version; None for a path."""
     sha256: str | None
-    """Of the file, or over a folder's sorted names and contents; None where it was neither asked for nor
-    published.
+    """Of a file, or over a folder's sorted names and contents; None for the hub's folders, whose commit says
+    it, and for folders of texts.
     """
 
 
