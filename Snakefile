@@ -30,6 +30,10 @@ onstart:
     jobs.hold(SETTINGS.results)
 
 
+onerror:
+    jobs.tell_failures(SETTINGS.results)
+
+
 rule all:
     default_target: True
     input:

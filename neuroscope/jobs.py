@@ -27,6 +27,8 @@ RUN_LOCK = ".run.lock"
 """Held by the run, exclusively; its text is the run's token."""
 JOBS_LOCK = ".jobs.lock"
 """Shared by the jobs at work."""
+FAILURE = ".failure"
+"""Ending of the file beside a job's log that holds the message it failed with."""
 POLL_SECONDS = 0.25
 INTERRUPT_GRACE_SECONDS = 2.0
 """After Ctrl-C a job has this long to leave by itself: native code does not see Python's signal."""
@@ -46,6 +48,7 @@ def hold(results: Path | str, *, patience_seconds: float = 10.0) -> None:
     if not _lock(lock, fcntl.LOCK_EX, patience_seconds=1.0):  # a job that looks at it holds it for an instant
         lock.seek(0)
         other = lock.read().partition(" ")[0] or "unknown"
+        lock.close()
         raise ArtefactError(
             f"Another run (process {other}) is writing {folder}. Wait for it, or end it with: kill {other}"
         )
@@ -55,6 +58,7 @@ def hold(results: Path | str, *, patience_seconds: float = 10.0) -> None:
     lock.flush()
     jobs = (folder / JOBS_LOCK).open("a+")
     if not _lock(jobs, fcntl.LOCK_EX, patience_seconds=patience_seconds):
+        jobs.close()
         lock.close()
         raise ArtefactError(
             f"A job of an earlier run still writes {folder}. Look for it with: ps -ef | grep {folder}"
@@ -81,13 +85,23 @@ def run(job: Callable[..., object], settings: Settings, *, log: Path | str, **ar
         fcntl.flock(jobs, fcntl.LOCK_SH)
         _end_with(folder / RUN_LOCK)
         signal.signal(signal.SIGINT, _interrupt)
+        told = Path(log).with_suffix(FAILURE)
+        told.unlink(missing_ok=True)
         try:
             job(settings, **arguments)
         except NeuroscopeError as error:
             logging.getLogger("neuroscope").error("%s", error)
+            told.write_text(str(error), encoding="utf-8")
             sys.exit(1)
         except KeyboardInterrupt:
             sys.exit(130)
+
+
+def tell_failures(results: Path | str) -> None:
+    """Repeats what failed jobs said, as the last words of a run: Snakemake's own stand after the jobs'."""
+    for told in sorted(Path(results).glob(f"logs/*{FAILURE}")):
+        print(f"\nneuroscope: {told.read_text(encoding='utf-8')}", file=sys.stderr)
+        told.unlink()
 
 
 def _lock(file: IO[str], mode: int, *, patience_seconds: float = 0.0) -> bool:

@@ -33,9 +33,11 @@ LAYERS = {
     "training": 4,
     "autointerp": 4,
     "engine": 4,
+    "known": 4,
     "scope": 4,
     "server": 5,
     "wsgi": 5,
+    "stages": 5,
     "jobs": 5,
     "cli": 5,
 }
