@@ -46,6 +46,12 @@ class TorchBackend:
         device: torch.device = self.model.device
         return device
 
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end an answer by the model's generation config: more than the tokenizer's EOS in some."""
+        ends = self.model.generation_config.eos_token_id
+        return frozenset([ends] if isinstance(ends, int) else ends or ())
+
     @torch.inference_mode()
     def forward(self, ids: Sequence[int]) -> Forward:
         """Append `ids` to the cache and run them.

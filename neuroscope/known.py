@@ -1,0 +1,91 @@
+"""What was measured about the features of the SAE in use: statistics and labels, as far as they are there and fit.
+
+Wrong results are worse than none: what was made from another model, SAE or layer is not used, and what is
+missing is said in words, with the command that mends it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from neuroscope.errors import ArtefactError
+from neuroscope.manifest import Fingerprint
+from neuroscope.settings import Settings
+from neuroscope.stats import CalibrationStats, read_stats_document
+from neuroscope.store import Results, open_results
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """Statistics and labels that fit, and what is missing."""
+
+    results: Results | None
+    stats: CalibrationStats | None
+    labels: tuple[str, ...]
+    """One text a feature, `feature_4521` where there is no label."""
+    label_sources: dict[str, int]
+    """How many labels came from which source."""
+    degraded: tuple[str, ...]
+    """What is missing, why, and which command mends it."""
+
+
+def find_known(settings: Settings, used: Fingerprint) -> Known:
+    """What `settings.results` holds about the model, SAE and layer that `used` describes.
+
+    Raises ArtefactError for a stats file that the user named (`ranking.stats`) and that does not fit.
+    """
+    mend = f"Make them with: NEUROSCOPE_PAIRING={settings.pairing.name} snakemake --cores 4 labels"
+    degraded = []
+    results: Results | None = None
+    why = "The results hold none."
+    try:
+        results = _fitting_results(settings.results / "results.duckdb", used)
+    except ArtefactError as error:
+        why = str(error)
+    stats = None
+    if settings.ranking.stats is not None:
+        stats = _own_stats(Path(settings.ranking.stats), used)
+    elif results is not None:
+        stats, note = _stats(results, settings.ranking.stratum)
+        degraded += note
+    if stats is None:
+        degraded.append(f"The feature filter is off, there are no statistics. {why} {mend}")
+    labels = results.labels() if results is not None else []
+    if not labels:
+        degraded.append(f"Features are shown by number, there are no labels. {why} {mend}")
+    texts = {row.feature: row.label for row in labels}
+    return Known(
+        results=results,
+        stats=stats,
+        labels=tuple(texts.get(index, f"feature_{index}") for index in range(used.d_sae)),
+        label_sources=dict(Counter(row.source for row in labels)),
+        degraded=tuple(degraded),
+    )
+
+
+def _fitting_results(path: Path, used: Fingerprint) -> Results:
+    results = open_results(path)
+    if differences := results.fingerprint().mismatches(used):
+        results.close()
+        raise ArtefactError(f"{path.name} is about something else and not used ({'; '.join(differences)}).")
+    return results
+
+
+def _stats(results: Results, stratum: str) -> tuple[CalibrationStats, list[str]]:
+    """The statistics of `stratum`, else those of all texts with a sentence that says so."""
+    if stratum in results.strata():
+        return results.stats(stratum), []
+    note = f"The filter uses the statistics of all texts: there are none of the stratum {stratum!r}."
+    return results.stats("all"), [note]
+
+
+def _own_stats(path: Path, used: Fingerprint) -> CalibrationStats:
+    stats = CalibrationStats.from_json(path)
+    if stats.d_sae != used.d_sae:
+        raise ArtefactError(f"{path} is about {stats.d_sae:,} features, the SAE in use has {used.d_sae:,}.")
+    written = read_stats_document(path).get("fingerprint")
+    if written and (differences := Fingerprint.from_dict(written).mismatches(used)):
+        raise ArtefactError(f"{path} is about something else: {'; '.join(differences)}.")
+    return stats
