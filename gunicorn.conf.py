@@ -13,4 +13,4 @@ preload_app = False  # torch does not survive a fork
 control_socket_disable = True
 timeout = 120  # a model that holds the interpreter while it loads is not a hung worker
 graceful_timeout = 3 + _serve.drain_s
-keepalive = 5  # seconds; also the longest a client may take for its headers
+keepalive = 30  # seconds; also the longest a client may take for its headers

@@ -17,9 +17,12 @@ def banner(
     chat: tuple[str, int],
     features: tuple[str, int],
     *,
-    has_key: bool = False,
+    key_variable: str | None = None,
 ) -> str:
-    """The text that is printed when everything is loaded. The commands in it work as they stand."""
+    """The text that is printed when everything is loaded. The commands in it work as they stand.
+
+    `key_variable` names the environment variable with the key, where one is asked for; the key itself is not shown.
+    """
     chat_url, features_url = _url(*chat), _url(*features)
     labels = ", ".join(f"{count:,} from {source}" for source, count in loaded.label_sources.items())
     rows = [
@@ -34,7 +37,7 @@ def banner(
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows]
     return "\n".join(
-        ["", "Neuroscope is ready.", "", *lines, "", *_examples(loaded, chat_url, features_url, has_key)]
+        ["", "Neuroscope is ready.", "", *lines, "", *_examples(loaded, chat_url, features_url, key_variable)]
     )
 
 
@@ -44,10 +47,10 @@ def _filter(loaded: Loaded, ranking: Ranking) -> str:
     return f"{ranking.filter}, threshold {ranking.threshold:g}, top {ranking.top_k}"
 
 
-def _examples(loaded: Loaded, chat_url: str, features_url: str, has_key: bool) -> list[str]:
-    key = ' -H "Authorization: Bearer $NEUROSCOPE_API_KEY"' if has_key else ""
+def _examples(loaded: Loaded, chat_url: str, features_url: str, key_variable: str | None) -> list[str]:
+    key = f' -H "Authorization: Bearer ${key_variable}"' if key_variable else ""
     body = json.dumps({"model": loaded.model, "messages": [{"role": "user", "content": "Where is Paris?"}]})
-    python_key = 'os.environ["NEUROSCOPE_API_KEY"]' if has_key else '"none"'
+    python_key = f'os.environ["{key_variable}"]' if key_variable else '"none"'
     return [
         "Watch the features in one terminal and ask in another:",
         "",
@@ -57,7 +60,7 @@ def _examples(loaded: Loaded, chat_url: str, features_url: str, has_key: bool) -
         "",
         "From Python:",
         "",
-        *(["  import os"] if has_key else []),
+        *(["  import os"] if key_variable else []),
         "  from openai import OpenAI",
         f'  client = OpenAI(base_url="{chat_url}/v1", api_key={python_key})',
         '  question = {"role": "user", "content": "Where is Paris?"}',

@@ -13,6 +13,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from neuroscope.errors import ConfigError
@@ -99,7 +100,7 @@ class Gate:
         if problem is not None:
             body = wire.encode(problem.body())
             headers = [*problem.headers(), ("Content-Length", str(len(body)))]
-            start(f"{problem.status} Refused", headers)
+            start(f"{problem.status} {HTTPStatus(problem.status).phrase}", headers)
             return [body]
         return self._app(environ, start)
 

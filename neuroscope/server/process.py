@@ -65,7 +65,9 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     hosts = [*settled.serve.allowed_hosts, *_listed("NEUROSCOPE_ALLOWED_HOSTS")]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
     answering = Answering(Gate(ByPort(apps), rules))
-    gevent.spawn(_bring_up, service, load(settled), chat, features, key is not None)
+    gevent.spawn(
+        _bring_up, service, load(settled), chat, features, settled.serve.api_key_env if key else None
+    )
     gevent.spawn(_end_with, worker, service, answering)
     for interrupt in (signal.SIGINT, signal.SIGQUIT):  # Ctrl-C; gunicorn would leave without a last event
         signal.signal(interrupt, worker.handle_exit)
@@ -136,7 +138,7 @@ def _wrong_start(reason: str) -> ConfigError:
 
 
 def _bring_up(
-    service: Service, load: Load, chat: tuple[str, int], features: tuple[str, int], has_key: bool
+    service: Service, load: Load, chat: tuple[str, int], features: tuple[str, int], key_variable: str | None
 ) -> None:
     try:
         loaded = service.load(load)
@@ -145,7 +147,7 @@ def _bring_up(
     except Exception:  # the border of the process: the reason must be seen before it ends
         traceback.print_exc()
     else:
-        print(banner(loaded, service.ranking, chat, features, has_key=has_key), flush=True)
+        print(banner(loaded, service.ranking, chat, features, key_variable=key_variable), flush=True)
         return
     raise SystemExit(EXIT_LOADING_FAILED)
 

@@ -23,6 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 T = TypeVar("T")
 
+http = httpx.Client(verify=False, timeout=30)
+"""One client for all: making one reads every certificate of the machine."""
+
 
 def wait_until(condition: Callable[[], T], *, seconds: float = 20.0, what: str = "the condition") -> T:
     """The first true value of `condition`."""
@@ -87,11 +90,11 @@ class Server:
     def chat(self, content: str, **more: Any) -> httpx.Response:
         """One question, answered whole."""
         body = {"messages": [{"role": "user", "content": content}], **more}
-        return httpx.post(f"{self.chat_url}/v1/chat/completions", json=body, timeout=30)
+        return http.post(f"{self.chat_url}/v1/chat/completions", json=body)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         """From the features port."""
-        return httpx.get(f"{self.features_url}{path}", timeout=30, **more)
+        return http.get(f"{self.features_url}{path}", **more)
 
     def wait_ready(self, seconds: float = 60.0) -> None:
         wait_until(
@@ -238,16 +241,22 @@ class EventStream:
 
 
 def raw_request(port: int, request: bytes, *, seconds: float = 20.0) -> bytes:
-    """Everything the server answers to these bytes until it closes the connection."""
+    """The one answer to these bytes, whose length it states, or everything until the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(request)
         answer = b""
-        while piece := connection.recv(65536):
+        while not _is_whole(answer) and (piece := connection.recv(65536)):
             answer += piece
         return answer
 
 
+def _is_whole(answer: bytes) -> bool:
+    head, end, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: (\d+)", head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
+
+
 def status_of(answer: bytes) -> int:
-    match = re.match(rb"HTTP/1\.1 (\d+)", answer)
+    match = re.match(rb"HTTP/1\.[01] (\d+)", answer)
     assert match is not None, answer[:200]
     return int(match[1])

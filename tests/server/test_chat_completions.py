@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from serving import Server
+from serving import Server, http
 
 HELLO = {"messages": [{"role": "user", "content": "one two three"}]}
 
 
 def post(server: Server, body: Any, path: str = "/v1/chat/completions") -> httpx.Response:
-    return httpx.post(f"{server.chat_url}{path}", json=body, timeout=30)
+    return http.post(f"{server.chat_url}{path}", json=body, timeout=30)
 
 
 def chunks_of(response: httpx.Response) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def test_chat_completions_streaming(server: Server) -> None:
 
 
 def test_models_list(server: Server) -> None:
-    listed = httpx.get(f"{server.chat_url}/v1/models").json()
+    listed = http.get(f"{server.chat_url}/v1/models").json()
     assert listed["object"] == "list"
     (model,) = listed["data"]
     assert model["id"] == "scripted/model"
@@ -87,13 +87,13 @@ def test_models_list(server: Server) -> None:
 
 def test_a_model_is_found_by_an_id_with_slashes_and_by_its_alias(server: Server) -> None:
     for name in ("scripted/model", "scripted"):
-        assert httpx.get(f"{server.chat_url}/v1/models/{name}").json()["id"] == "scripted/model"
+        assert http.get(f"{server.chat_url}/v1/models/{name}").json()["id"] == "scripted/model"
         assert post(server, {"model": name, **HELLO}).json()["model"] == "scripted/model"
 
 
 def test_another_model_is_not_found(server: Server) -> None:
     for response in (
-        httpx.get(f"{server.chat_url}/v1/models/gpt-4o"),
+        http.get(f"{server.chat_url}/v1/models/gpt-4o"),
         post(server, {"model": "gpt-4o", **HELLO}),
         post(server, {"model": "gpt-4o", "stream": True, **HELLO}),
     ):

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-from serving import Server, raw_request, status_of
+from serving import Server, http, raw_request, status_of
 
 CHAT = "/v1/chat/completions"
 USER = [{"role": "user", "content": "hello"}]
@@ -25,7 +25,7 @@ def assert_is_error(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def post(server: Server, body: bytes, kind: str = "application/json") -> httpx.Response:
-    return httpx.post(f"{server.chat_url}{CHAT}", content=body, headers={"Content-Type": kind}, timeout=30)
+    return http.post(f"{server.chat_url}{CHAT}", content=body, headers={"Content-Type": kind}, timeout=30)
 
 
 WRONG_FIELDS: list[tuple[str, Any, str]] = [
@@ -156,7 +156,7 @@ def test_a_long_body_is_refused_whether_its_length_is_stated_or_not(server: Serv
     def pieces() -> Any:
         yield from (long[i : i + 65536] for i in range(0, len(long), 65536))
 
-    response = httpx.post(
+    response = http.post(
         f"{server.chat_url}{CHAT}", content=pieces(), headers={"Content-Type": "application/json"}, timeout=30
     )
     error = assert_is_error(response, 413)
@@ -194,7 +194,7 @@ def test_a_wrongly_chunked_body_is_refused(server: Server, body: bytes) -> None:
 def test_every_route_error_of_the_chat_port_has_the_shape(
     server: Server, method: str, path: str, status: int
 ) -> None:
-    response = httpx.request(method, f"{server.chat_url}{path}")
+    response = http.request(method, f"{server.chat_url}{path}")
     assert_is_error(response, status)
     if status == 405:
         assert response.headers["allow"]
@@ -230,7 +230,7 @@ def test_every_error_of_the_features_port_has_the_shape(
 
 
 def test_the_responses_api_names_the_endpoint_to_use(server: Server) -> None:
-    response = httpx.post(f"{server.chat_url}/v1/responses", json={})
+    response = http.post(f"{server.chat_url}/v1/responses", json={})
     assert "/v1/chat/completions" in assert_is_error(response, 404)["message"]
 
 
@@ -244,7 +244,7 @@ def test_text_completions_refuse_what_they_cannot_do(server: Server) -> None:
         ({}, "prompt"),
         ({"prompt": "a", "n": 2}, "n"),
     ]:
-        response = httpx.post(f"{server.chat_url}/v1/completions", json=body)
+        response = http.post(f"{server.chat_url}/v1/completions", json=body)
         assert assert_is_error(response, 400)["param"] == param
 
 

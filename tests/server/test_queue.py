@@ -1,0 +1,135 @@
+"""Several clients at once: in order, within limits, and those that leave give their place up."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+from serving import EventStream, Server, http, wait_until
+
+QUEUE = 4  # of the `server` fixture
+CHAT = "/v1/chat/completions"
+
+
+def open_request(server: Server, content: str, *, stream: bool = False) -> socket.socket:
+    """Sends a question and does not read the answer."""
+    body = f'{{"messages": [{{"role": "user", "content": "{content}"}}], "stream": {str(stream).lower()}}}'
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+    return connection
+
+
+def occupy(server: Server) -> socket.socket:
+    """A request that keeps the model busy until its connection is closed."""
+    server.wait_idle()
+    connection = open_request(server, "[prefill=300] never")
+    wait_until(lambda: queue_of(server)["running"], what="the model to be busy")
+    return connection
+
+
+def queue_of(server: Server) -> dict[str, object]:
+    return dict(server.get("/readyz").json()["queue"])
+
+
+def test_parallel_requests_each_get_their_own_answer(server: Server) -> None:
+    texts = [f"answer {n} of many" for n in range(QUEUE + 1)]
+    with ThreadPoolExecutor(len(texts)) as pool:
+        answers = list(pool.map(server.chat, texts))
+    assert [a.json()["choices"][0]["message"]["content"] for a in answers] == texts
+
+
+def test_requests_are_served_in_order(server: Server, stream: EventStream) -> None:
+    first = occupy(server)
+    others = []
+    for number in range(QUEUE):
+        others.append(open_request(server, f"waiting{number}"))
+        wait_until(lambda n=number: queue_of(server)["waiting"] == n + 1, what="the request to wait")  # type: ignore[misc]
+    first.close()
+    events = [event for _ in range(QUEUE + 1) for event in stream.until("generation_complete")]
+    tokens = [e.data["token"] for e in events if e.name == "feature_activation" and e.data["token"]]
+    assert tokens == [f"waiting{n}" for n in range(QUEUE)]
+    for connection in others:
+        connection.close()
+
+
+def test_a_full_queue_refuses_at_once_and_recovers(server: Server) -> None:
+    waiting = [occupy(server), *(open_request(server, "slow") for _ in range(QUEUE))]
+    wait_until(lambda: queue_of(server)["waiting"] == QUEUE, what="a full queue")
+    for stream in (False, True):
+        refused = server.chat("too many", stream=stream)
+        assert refused.status_code == 429
+        assert refused.json()["error"]["type"] == "rate_limit_error"
+        assert refused.json()["error"]["code"] == "queue_full"
+        assert int(refused.headers["retry-after"]) > 0
+    for connection in waiting:
+        connection.close()
+    server.wait_idle()
+    assert server.chat("there is room").status_code == 200
+
+
+def test_a_waiting_client_that_leaves_leaves_the_queue(server: Server) -> None:
+    running = occupy(server)
+    for stream in (False, True):
+        waiting = open_request(server, "never asked", stream=stream)
+        wait_until(lambda: queue_of(server)["waiting"] == 1, what="the request to wait")
+        waiting.close()
+        wait_until(lambda: queue_of(server)["waiting"] == 0, what="an empty queue")
+        assert queue_of(server)["running"]
+    running.close()
+    server.wait_idle()
+
+
+def test_a_client_that_leaves_ends_its_generation_within_a_token(server: Server, stream: EventStream) -> None:
+    for round_ in range(20):
+        for content, is_streamed in [
+            ("[delay=0.02] " + "w " * 200, round_ % 2 == 0),
+            ("[prefill=300] never", round_ % 2 == 1),
+        ]:
+            connection = open_request(server, content, stream=is_streamed)
+            if "prefill" in content:
+                wait_until(lambda: queue_of(server)["running"], what="the prefill")
+            else:
+                stream.take(2)
+            connection.close()
+            complete = stream.until("generation_complete")[-1]
+            assert complete.data["finish_reason"] == "cancelled"
+            assert complete.data["total_tokens"] < 50
+        assert server.chat("next").json()["choices"][0]["message"]["content"] == "next"
+        stream.until("generation_complete")
+
+
+def test_many_at_once_are_served_or_refused_and_none_hangs(server: Server) -> None:
+    server.wait_idle()
+    with ThreadPoolExecutor(30) as pool:
+        statuses = list(pool.map(lambda _: server.chat("[delay=0.02] a b c").status_code, range(90)))
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) >= QUEUE + 1
+    server.wait_idle()
+
+
+def test_a_reader_that_never_reads_stops_nobody(server: Server) -> None:
+    stuck = open_request(server, "[chars]" + "x" * 200, stream=True)
+    silent = socket.create_connection(("127.0.0.1", server.features_port))
+    silent.sendall(b"GET /v1/features/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for _ in range(20):
+        assert server.chat("w " * 50).status_code == 200
+    stuck.close()
+    silent.close()
+
+
+def test_a_slow_body_does_not_hold_others_up(server: Server) -> None:
+    slow = socket.create_connection(("127.0.0.1", server.port))
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    slow.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    assert server.chat("hello").status_code == 200
+    slow.close()
+
+
+def test_other_routes_answer_while_the_model_is_busy(server: Server) -> None:
+    busy = occupy(server)
+    for url in (f"{server.chat_url}/healthz", f"{server.features_url}/v1/features/labels"):
+        assert http.get(url).status_code == 200
+    assert queue_of(server)["running"]
+    busy.close()
+    server.wait_idle()
