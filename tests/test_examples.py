@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from tiny_sweep import D_SAE, TinySweep, make_fingerprint
+from fakes.tiny import D_SAE
+from tiny_sweep import TinySweep, make_fingerprint
 
 from neuroscope.examples import (
     KEY_BITS,
@@ -35,7 +36,7 @@ from neuroscope.sweep.shard import chunk_path, sweep_chunks
 from neuroscope.sweep.windows import CHAT, tokenize
 
 FINGERPRINT = make_fingerprint()
-OPTIONS = SweepOptions(window=48, batch=4, per_feature=5, sampled=3, held_out=6, pool=30)
+OPTIONS = SweepOptions(window=32, batch=4, per_feature=5, sampled=3, held_out=6, pool=30)
 
 
 def random_firings(count: int, d_sae: int, seed: int = 0, chunk: int = 0) -> Firings:
@@ -49,10 +50,14 @@ def random_firings(count: int, d_sae: int, seed: int = 0, chunk: int = 0) -> Fir
     )
 
 
-def test_max_activating_collection(tmp_path: Path) -> None:
-    """A corpus through model and SAE; examples against the slow version that looks at every token."""
+@pytest.fixture(scope="module")
+def tiny(tiny_llama_path: Path, tiny_sae_path: Path) -> TinySweep:
     torch.set_num_threads(1)
-    tiny = TinySweep(tmp_path)
+    return TinySweep(tiny_llama_path, tiny_sae_path)
+
+
+def test_max_activating_collection(tiny: TinySweep, tmp_path: Path) -> None:
+    """A corpus through model and SAE; examples against the slow version that looks at every token."""
     chunks = plan_chunks(tiny.documents, 60, 8)
     sweep_chunks(
         chunks,
@@ -230,8 +235,7 @@ def test_windows_end_where_their_text_ends() -> None:
     assert windows[3].tolist() == list(range(128, 153))
 
 
-def test_windows_of_a_conversation_stay_within_one_message(tmp_path: Path) -> None:
-    tiny = TinySweep(tmp_path)
+def test_windows_of_a_conversation_stay_within_one_message(tiny: TinySweep) -> None:
     text = '[{"role": "user", "content": "cats"}, {"role": "assistant", "content": "dogs"}]'
     tokens = tokenize(tiny.chat, CHAT, [text], bos=True)
     first = int(np.flatnonzero(tokens.segment == 0)[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,19 +31,23 @@ def write_chunk(path: Path, arrays: Arrays, notes: Mapping[str, Any]) -> None:
         np.savez(file, notes=np.frombuffer(text.encode(), np.uint8), **arrays)  # type: ignore[arg-type]
 
 
-@dataclass(slots=True)
+DAMAGE = (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile)
+"""What NumPy raises for a file that is cut short or altered."""
+
+
 class ChunkFile:
     """An open chunk file: arrays are read when they are asked for."""
 
-    path: Path
-    _arrays: Any
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
+    def __init__(self, path: Path) -> None:
         """Raises ArtefactError when the file is missing or damaged."""
+        self.path = path
+        self._closing = ExitStack()
         try:
-            return cls(path, np.load(path, allow_pickle=False))
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            # NumPy leaves a file open that it cannot read, so it is opened here.
+            file = self._closing.enter_context(path.open("rb"))
+            self._arrays = self._closing.enter_context(np.load(file, allow_pickle=False))
+        except DAMAGE as error:
+            self._closing.close()
             raise ArtefactError(
                 f"{path} is missing or damaged ({error}). Delete it and run the sweep again."
             ) from error
@@ -54,12 +58,12 @@ class ChunkFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._arrays.close()
+        self._closing.close()
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         try:
             array: NDArray[Any] = self._arrays[name]
-        except (KeyError, OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        except DAMAGE as error:
             raise ArtefactError(
                 f"{self.path} is damaged at {name!r} ({error}). Delete it and run the sweep again."
             ) from error

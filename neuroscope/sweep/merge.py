@@ -63,7 +63,7 @@ def merge_chunks(chunks: Sequence[Chunk], paths: Sequence[Path], d_sae: int, opt
     seen = np.zeros(d_sae, np.bool_)
     tokens = 0
     for number, (chunk, path) in enumerate(zip(chunks, paths, strict=True)):
-        with ChunkFile.open(path) as file:
+        with ChunkFile(path) as file:
             sums, notes = file.stats(), file.notes()
             for kind, collector in collectors.items():
                 collector.add(file.firings(kind, number))
@@ -153,7 +153,7 @@ def _places(kept: Firings, chunks: Sequence[Chunk], paths: Sequence[Path]) -> pl
     document = np.zeros(len(kept), np.int64)  # among the documents of all chunks
     first = np.cumsum([0, *(len(chunk.doc_ids) for chunk in chunks)])
     for number, rows in _by_chunk(kept):
-        with ChunkFile.open(paths[number]) as file:
+        with ChunkFile(paths[number]) as file:
             tokens = file.tokens()
         at = kept.token[rows]
         windows[rows] = gather_windows(tokens.ids, window_rows(at, tokens.segment))
@@ -182,7 +182,7 @@ def pool_frame(merged: Merged, chunks: Sequence[Chunk], paths: Sequence[Path]) -
     places = _places(pool, chunks, paths).drop("token_id")
     parts: list[dict[str, Any]] = []
     for number, windows in _by_chunk(pool):
-        with ChunkFile.open(paths[number]) as file:
+        with ChunkFile(paths[number]) as file:
             rows = window_rows(pool.token[windows], file["segment"]).reshape(-1)
             token, feature, value = (file[f"pool_firing_{name}"] for name in ("token", "feature", "value"))
         starts = np.searchsorted(token, rows, side="left")

@@ -83,7 +83,7 @@ def is_done(path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        with ChunkFile.open(path) as file:
+        with ChunkFile(path) as file:
             file.notes()
     except ArtefactError as error:
         log.warning("%s", error)
