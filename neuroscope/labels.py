@@ -1,0 +1,204 @@
+"""Names of features: one label per feature and source, the choice between sources, and what a label may contain.
+
+Who makes labels is `autointerp/` and `neuronpedia`; here they are read, checked, chosen by priority and written.
+The text a feature is shown with is always `LabelSet.text`: a feature without a label is called by its number.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from neuroscope.errors import ArtefactError, LabelError
+from neuroscope.sources import replace_atomically
+
+MAX_WORDS = 15
+MAX_CHARACTERS = 120
+CONFIDENCES = ("high", "medium", "low")
+PRIORITY = ("claude", "neuronpedia", "tokens")
+MIN_SCORE = 0.6
+"""Balanced accuracy under which a label is flagged; guessing scores 0.5."""
+
+SCHEMA = {
+    "feature": pl.Int32,
+    "source": pl.String,
+    "label": pl.String,
+    "confidence": pl.String,
+    "model": pl.String,
+    "method": pl.String,
+    "created_at": pl.String,
+}
+
+_HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+"""Unicode categories of characters that show nothing, change direction or have no meaning."""
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://|\bwww\.|\b(?:javascript|data|mailto):", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"</?[a-z!?]|&(?:#\d+|[a-z]+);|\*\*[^*]+\*\*|`[^`]+`|\]\(|^\s*(?:#+|[-*>])\s", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What one source calls one feature."""
+
+    feature: int
+    source: str
+    label: str
+    confidence: str | None = None
+    """high, medium or low; None where the source does not say."""
+    model: str | None = None
+    method: str | None = None
+    created_at: str | None = None
+
+
+def refusal(text: str) -> str | None:
+    """Why `text` may not be shown as a label, or None when it may."""
+    words = len(text.split())
+    hidden = next((c for c in text if unicodedata.category(c) in _HIDDEN), None)
+    reasons = (
+        (words == 0, "it is empty"),
+        (words > MAX_WORDS, f"it has {words} words (at most {MAX_WORDS})"),
+        (len(text) > MAX_CHARACTERS, f"it has {len(text)} characters (at most {MAX_CHARACTERS})"),
+        (hidden is not None, f"it contains the invisible character U+{ord(hidden or ' '):04X}"),
+        (_URL.search(text) is not None, "it contains a URL"),
+        (_MARKUP.search(text) is not None, "it contains markup"),
+    )
+    return next((reason for broken, reason in reasons if broken), None)
+
+
+def validate(text: str) -> str:
+    """`text` with its blanks made single, or `LabelError` saying which rule it breaks.
+
+    Labels are written by models that have read hostile text, and end on web pages and in terminals.
+    """
+    label = re.sub(r"[ \t\r\n]+", " ", text).strip()
+    reason = refusal(label)
+    if reason is not None:
+        raise LabelError(f"The label {label[:60]!a} is refused: {reason}.")
+    return label
+
+
+@dataclass(frozen=True)
+class LabelSet:
+    """Labels of one SAE, of one source or several."""
+
+    labels: tuple[Label, ...] = ()
+
+    def best(
+        self,
+        priority: Sequence[str] = PRIORITY,
+        scores: Mapping[tuple[int, str], float] | None = None,
+        min_score: float = MIN_SCORE,
+        replace_low: bool = False,
+    ) -> LabelSet:
+        """One label per feature: the first source of `priority` that has one.
+
+        `scores` maps (feature, source) to balanced accuracy. A label under `min_score` is kept with confidence
+        `low`, or with `replace_low` gives way to the next source (at the end, to the feature's number).
+        """
+        rank = {source: place for place, source in enumerate(priority)}
+        scores = scores or {}
+        chosen: dict[int, Label] = {}
+        for label in sorted(self.labels, key=lambda label: rank.get(label.source, len(rank))):
+            if label.source not in rank or label.feature in chosen:
+                continue
+            score = scores.get((label.feature, label.source))
+            is_low = score is not None and score < min_score
+            if not (is_low and replace_low):
+                chosen[label.feature] = replace(label, confidence="low") if is_low else label
+        return LabelSet(tuple(chosen[feature] for feature in sorted(chosen)))
+
+    @cached_property
+    def by_feature(self) -> dict[int, Label]:
+        """The first label of every feature."""
+        found: dict[int, Label] = {}
+        for label in self.labels:
+            found.setdefault(label.feature, label)
+        return found
+
+    def text(self, feature: int) -> str:
+        """What the feature is called: its first label, else `feature_<index>`."""
+        label = self.by_feature.get(feature)
+        return f"feature_{feature}" if label is None else label.label
+
+    def texts(self, d_sae: int) -> list[str]:
+        """The name of every feature of an SAE of width `d_sae`."""
+        return [self.text(feature) for feature in range(d_sae)]
+
+    def to_json(self, path: Path) -> None:
+        """Writes the original specification's labels.json: a map from index (as text) to label."""
+        named = {str(i): label.label for i, label in sorted(self.by_feature.items())}
+        with replace_atomically(path) as temporary:
+            temporary.write_text(json.dumps(named, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
+
+    def to_parquet(self, path: Path, extra: Mapping[str, Sequence[str | None]] | None = None) -> None:
+        """Writes one row per label; `extra` adds columns of text."""
+        frame = pl.DataFrame([astuple(label) for label in self.labels], schema=SCHEMA, orient="row")
+        frame = frame.with_columns(
+            pl.Series(name, list(values), dtype=pl.String) for name, values in (extra or {}).items()
+        )
+        with replace_atomically(path) as temporary:
+            frame.write_parquet(temporary)
+
+
+def read_labels(path: Path, source: str | None = None) -> LabelSet:
+    """Labels of a parquet file, or of a labels.json in the original specification's shape.
+
+    A JSON file does not name its source: it is `source`, by default the file's stem.
+    Raises `ArtefactError` when the file is missing or is neither.
+    """
+    if not path.is_file():
+        raise ArtefactError(f"There are no labels at {path}. Make them with `neuroscope labels generate`.")
+    if path.suffix == ".json":
+        return LabelSet(tuple(_from_json(path, source or path.stem)))
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise ArtefactError(f"{path} is not a readable Parquet file of labels: {error}") from error
+    missing = [name for name in ("feature", "source", "label") if name not in frame.columns]
+    if missing:
+        raise ArtefactError(
+            f"{path} lacks the columns {', '.join(missing)}; it has {', '.join(frame.columns)}."
+        )
+    names = [field.name for field in fields(Label) if field.name in frame.columns]
+    return LabelSet(tuple(Label(**row) for row in frame.select(names).iter_rows(named=True)))
+
+
+def _from_json(path: Path, source: str) -> Iterable[Label]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ArtefactError(f"{path} is not a readable JSON file of labels: {error}") from error
+    if isinstance(content, dict) and isinstance(content.get("labels"), dict):
+        content = content["labels"]
+    if not isinstance(content, dict):
+        raise ArtefactError(f'{path} must map feature indices to labels, like {{"4521": "greeting"}}.')
+    for key, text in content.items():
+        if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(text, str)):
+            raise ArtefactError(f"{path} maps {key!r} to {text!r}; a feature index and a text are expected.")
+        yield Label(int(key), source, text)
+
+
+def load_labels(
+    paths: Mapping[str, Path],
+    *,
+    scores: Mapping[tuple[int, str], float] | None = None,
+    min_score: float = MIN_SCORE,
+    replace_low: bool = False,
+) -> LabelSet:
+    """One label per feature from the files of several sources, in order of priority (the map's order).
+
+    A file that does not exist is a source that has nothing: labels are optional, numbers remain.
+    """
+    found: list[Label] = []
+    for source, path in paths.items():
+        if path.is_file():
+            found.extend(replace(label, source=source) for label in read_labels(path, source).labels)
+    return LabelSet(tuple(found)).best(list(paths), scores, min_score, replace_low)
