@@ -68,6 +68,7 @@ class FakeHub:
         self.requests: list[Request] = []
         self.page: bytes | None = None
         """When set, every answer is this HTML page with status 200, as behind a hotel's login."""
+        self.invalid_tokens: set[str] = set()
         self._faults: dict[str, Fault] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -176,6 +177,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def _open(self, kind: str, name: str, revision: str) -> tuple[str, dict[str, bytes]]:
             repository = hub.repositories.get(f"{kind}/{name}")
             token = (self.headers.get("authorization") or "").removeprefix("Bearer ") or None
+            if token in hub.invalid_tokens:
+                raise _Refusal(401, "", "Invalid credentials in Authorization header")
             if repository is None or (repository.private and token != repository.token):
                 raise _Refusal(401 if token is None else 404, "RepoNotFound", "Repository not found")
             # A gated repository shows its description to everybody, its files to those on the list.

@@ -227,6 +227,14 @@ def test_the_users_token_opens_a_gated_model(machine: Machine) -> None:
     assert machine.resolve("hf://google/gemma-2-2b-it", HF_TOKEN="hf_right")["revision"] == COMMIT
 
 
+@pytest.mark.parametrize("uri", [SAE, "hf://org/model"])
+def test_a_token_that_is_not_valid_is_no_missing_repository(machine: Machine, uri: str) -> None:
+    machine.hub.invalid_tokens.add("hf_expired")
+    error = machine.error(uri, HF_TOKEN="hf_expired")
+    assert "the hub refuses access (401). Set HF_TOKEN to a valid token" in error
+    assert "hf_expired" not in error
+
+
 def test_a_token_is_not_sent_to_where_the_bytes_are(machine: Machine) -> None:
     machine.resolve(SAE, HF_TOKEN="hf_secret")
     assert machine.hub.asked("/resolve/", "HEAD")[0].headers["authorization"] == "Bearer hf_secret"
