@@ -1,0 +1,82 @@
+"""Windows: long documents cut, BOS first, only content measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_sweep import TinySweep
+
+from neuroscope.sweep.windows import CHAT, batches, make_batch, tokenize, windows_of
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_llama_path: Path, tiny_sae_path: Path) -> TinySweep:
+    return TinySweep(tiny_llama_path, tiny_sae_path)
+
+
+def test_special_token_strings_in_text_are_text(tiny: TinySweep) -> None:
+    text = "say <|eot_id|> and <|begin_of_text|> twice"
+    tokens = tokenize(tiny.chat, "code", [text], bos=True)
+    assert not set(tokens.ids.tolist()) & tiny.chat.special_ids
+    assert tiny.tokenizer.decode(tokens.ids) == text
+    assert (tokens.segment == 0).all()
+
+
+def test_documents_lie_one_after_the_other(tiny: TinySweep) -> None:
+    tokens = tokenize(tiny.chat, "code", ["cats", "", "dogs bark"], bos=True)
+    assert tokens.lengths[1] == 0
+    assert tokens.lengths.sum() == len(tokens)
+    assert np.unique(tokens.document).tolist() == [0, 2]
+    assert tokens.position[tokens.document == 2].tolist() == list(range(tokens.lengths[2]))
+    assert len(np.unique(tokens.segment)) == 2
+
+
+def test_the_scaffold_of_a_conversation_is_no_content_and_messages_are_segments(tiny: TinySweep) -> None:
+    messages = [{"role": "user", "content": "cats"}, {"role": "assistant", "content": "dogs bark"}]
+    tokens = tokenize(tiny.chat, CHAT, [json.dumps(messages)], bos=True)
+    parts = [tiny.tokenizer.decode(tokens.ids[tokens.segment == number]) for number in (0, 1)]
+    assert parts == ["cats", "dogs bark"]
+    assert tokens.segment.max() == 1
+    scaffold = tokens.ids[tokens.segment < 0]
+    assert tiny.chat.special_ids & set(scaffold.tolist())
+    assert tokens.ids[0] != tiny.chat.bos_id  # windows put it back
+
+
+def test_without_bos_a_template_keeps_its_own(tiny: TinySweep) -> None:
+    text = json.dumps([{"role": "user", "content": "cats"}])
+    assert tokenize(tiny.chat, CHAT, [text], bos=False).ids[0] == tiny.chat.bos_id
+
+
+def test_long_documents_are_cut_into_consecutive_windows_longest_first() -> None:
+    windows = windows_of(np.array([7, 0, 3, 5]), 3)
+    assert windows.tolist() == [[0, 3], [3, 3], [7, 3], [10, 3], [13, 2], [6, 1]]
+
+
+def test_every_token_stands_in_exactly_one_window() -> None:
+    lengths = np.random.default_rng(0).integers(0, 40, 30)
+    covered = np.concatenate([np.arange(start, start + size) for start, size in windows_of(lengths, 8)])
+    assert sorted(covered.tolist()) == list(range(lengths.sum()))
+
+
+def test_a_batch_has_bos_first_and_padding_last(tiny: TinySweep) -> None:
+    tokens = tokenize(tiny.chat, "code", ["abcdefg", "xyz"], bos=True)
+    (windows,) = batches(tokens, 6, 2, 10)
+    batch = make_batch(tokens, windows, 2)
+    assert batch.ids.shape == batch.mask.shape == (3, 6)
+    assert (batch.ids[:, 0] == 2).all()
+    assert batch.mask.sum(dim=1).tolist() == [6, 4, 3]
+    assert batch.token.tolist() == [
+        [-1, 0, 1, 2, 3, 4],
+        [-1, 7, 8, 9, -1, -1],
+        [-1, 5, 6, -1, -1, -1],
+    ]
+    assert batch.ids[1, 1:4].tolist() == tokens.ids[7:10].tolist()
+
+
+def test_without_bos_a_window_holds_one_token_more(tiny: TinySweep) -> None:
+    tokens = tokenize(tiny.chat, "code", ["abcdef"], bos=False)
+    (windows,) = batches(tokens, 6, None, 10)
+    assert make_batch(tokens, windows, None).token.tolist() == [[0, 1, 2, 3, 4, 5]]
