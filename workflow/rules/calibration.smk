@@ -41,11 +41,11 @@ rule calibration:
         report=rules.calibration_merge.output.report,
     log:
         "<results>/logs/calibration.log",
-    params:
-        settings=stages.params(SETTINGS, "calibration"),
-        database="<results>/results.duckdb",
     conda:
         "../../environment.yml"
     threads: 1
+    params:
+        settings=stages.params(SETTINGS, "calibration"),
+        database="<results>/results.duckdb",
     script:
         "../scripts/calibration.py"

@@ -21,8 +21,14 @@ wildcard_constraints:
 
 # One at a time on this machine (`model`, see profiles/default), so that `--cores 8` does not load eight of them.
 # On a cluster the others say what to ask for: --set-resources shard:mem_mb=48000.
-MODEL_JOB = {"model": 1, "mem_mb": 16000, "gpu": int(SETTINGS.device.startswith("cuda"))}
+MODEL_JOB = {
+    "model": 1,
+    "mem_mb": 16000,
+    "gpu": int(SETTINGS.device.startswith("cuda")),
+}
 SHARDS = range(SETTINGS.sweep.shards)
 
 # An SAE that is a file here is an input: another one in its place is noticed.
-LOCAL_SAE = [SETTINGS.pairing.sae.uri] if os.path.isfile(SETTINGS.pairing.sae.uri) else []
+LOCAL_SAE = (
+    [SETTINGS.pairing.sae.uri] if os.path.isfile(SETTINGS.pairing.sae.uri) else []
+)

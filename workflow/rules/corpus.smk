@@ -9,11 +9,11 @@ rule documents:
         report="<results>/documents.json",
     log:
         "<results>/logs/documents.log",
-    params:
-        settings=stages.params(SETTINGS, "documents"),
     conda:
         "../../environment.yml"
     threads: 1
+    params:
+        settings=stages.params(SETTINGS, "documents"),
     script:
         "../scripts/documents.py"
 
@@ -25,13 +25,13 @@ rule chat:
         chat="<results>/chat.parquet",
     log:
         "<results>/logs/chat.log",
-    params:
-        settings=stages.params(SETTINGS, "chat"),
     conda:
         "../../environment.yml"
     threads: SETTINGS.sweep.threads
     resources:
         **MODEL_JOB,
+    params:
+        settings=stages.params(SETTINGS, "chat"),
     script:
         "../scripts/chat.py"
 
@@ -45,10 +45,10 @@ rule corpus:
         report="<results>/corpus.json",
     log:
         "<results>/logs/corpus.log",
-    params:
-        settings=stages.params(SETTINGS, "corpus"),
     conda:
         "../../environment.yml"
     threads: 1
+    params:
+        settings=stages.params(SETTINGS, "corpus"),
     script:
         "../scripts/corpus.py"

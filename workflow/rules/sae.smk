@@ -8,10 +8,10 @@ rule sae:
         provenance="<results>/sae/provenance.json",
     log:
         "<results>/logs/sae.log",
-    params:
-        settings=stages.params(SETTINGS, "sae"),
     conda:
         "../../environment.yml"
     threads: 1
+    params:
+        settings=stages.params(SETTINGS, "sae"),
     script:
         "../scripts/sae.py"

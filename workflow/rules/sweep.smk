@@ -10,15 +10,15 @@ rule shard:
         chunks="<results>/shards/{k}.json",
     log:
         "<results>/logs/shard-{k}.log",
-    params:
-        settings=stages.params(SETTINGS, "shard"),
-        samples=SETTINGS.examples.samples,
-        shards=SETTINGS.sweep.shards,
     conda:
         "../../environment.yml"
     threads: SETTINGS.sweep.threads
     resources:
         **MODEL_JOB,
+    params:
+        settings=stages.params(SETTINGS, "shard"),
+        samples=SETTINGS.examples.samples,
+        shards=SETTINGS.sweep.shards,
     script:
         "../scripts/shard.py"
 
@@ -36,13 +36,13 @@ rule examples:
         stats_json=update("<results>/stats.json"),
     log:
         "<results>/logs/examples.log",
-    params:
-        settings=stages.params(SETTINGS, "examples"),
-        samples=SETTINGS.examples.samples,
     conda:
         "../../environment.yml"
     threads: 1
     resources:
         mem_mb=8000,
+    params:
+        settings=stages.params(SETTINGS, "examples"),
+        samples=SETTINGS.examples.samples,
     script:
         "../scripts/merge.py"

@@ -10,12 +10,12 @@ rule train:
         card="<results>/training/card.json",
     log:
         "<results>/logs/train.log",
-    params:
-        settings=stages.params(SETTINGS, "train"),
     conda:
         "../../environment.yml"
     threads: SETTINGS.sweep.threads
     resources:
         **MODEL_JOB,
+    params:
+        settings=stages.params(SETTINGS, "train"),
     script:
         "../scripts/train.py"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages import publish_calibration
+from neuroscope.stages.results import publish_calibration
 
 run(
     publish_calibration,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages import fetch_sae
+from neuroscope.stages.sae import fetch_sae
 
 run(
     fetch_sae,

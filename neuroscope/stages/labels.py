@@ -1,0 +1,113 @@
+"""The stages that name features: promoted tokens, labels, and the labels' scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from tqdm import tqdm
+
+from neuroscope.autointerp.logits import compute_logits
+from neuroscope.autointerp.pipeline import label_features
+from neuroscope.autointerp.scoring import score_labels
+from neuroscope.autointerp.words import TokenText
+from neuroscope.errors import LabelError
+from neuroscope.manifest import SourcesLock
+from neuroscope.models.loading import load_model
+from neuroscope.sae import load_sae
+from neuroscope.settings import Settings
+from neuroscope.store.stage import vocabulary
+
+log = logging.getLogger(__name__)
+
+Item = TypeVar("Item")
+
+
+def make_logits(settings: Settings, *, sae: Path, output: Path) -> None:
+    """The tokens that each feature promotes and suppresses. `sae` is the provenance.json."""
+    pairing = settings.pairing
+    source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
+    model, tokenizer = load_model(
+        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
+    )
+    weights = Path(json.loads(sae.read_text(encoding="utf-8"))["path"])
+    decoder = load_sae(
+        weights,
+        format=pairing.sae.format,
+        input_norm=pairing.sae.input_norm,
+        device=str(model.device),
+        decoder=True,
+    ).W_dec
+    if decoder is None:
+        raise LabelError(f"{weights} has no decoder: promoted tokens cannot be computed without one.")
+    compute_logits(
+        W_dec=decoder,
+        model=model,
+        tokens=token_text(settings),
+        out=output,
+        excluded=tokenizer.all_special_ids,
+        progress=_bar("promoted tokens", "block"),
+    )
+
+
+def make_labels(
+    settings: Settings, *, examples: Path, pool: Path, stats: Path, logits: Path, output: Path
+) -> None:
+    """A label for every feature with examples. Raises LabelError for a labeler that this version lacks."""
+    if settings.labels.labeler != "tokens":
+        raise LabelError(
+            f"The labeler {settings.labels.labeler!r} is not in this version. Use --labeler tokens, which needs no key."
+        )
+    counts = label_features(
+        examples=examples,
+        pool=pool,
+        stats=stats,
+        logits=logits,
+        tokens=token_text(settings),
+        out=output,
+        per_feature=settings.labels.examples_per_feature,
+        sampled=settings.examples.sampled,
+        progress=_bar("labels", "feature"),
+    )
+    sure = ", ".join(f"{number} {level}" for level, number in counts.by_confidence.items())
+    log.info("%d features labelled (%s), %d without a label", counts.labelled, sure, counts.without_label)
+
+
+def make_scores(
+    settings: Settings, *, labels: Sequence[Path], examples: Path, pool: Path, output: Path
+) -> None:
+    """The detection score of every label that has a rule."""
+    counts = score_labels(
+        labels=labels,
+        examples=examples,
+        pool=pool,
+        tokens=token_text(settings),
+        out=output,
+        positives=settings.examples.held_out,
+        seed=settings.corpus.seed,
+        progress=_bar("scores", "feature"),
+    )
+    log.info(
+        "%d labels scored, mean balanced accuracy %s (labels of other features: %s); %d with too few windows",
+        counts.scored,
+        _figure(counts.mean),
+        _figure(counts.shuffled),
+        counts.failed,
+    )
+
+
+def token_text(settings: Settings) -> TokenText:
+    """The text of a token id; empty for ids beyond the vocabulary, with which models pad theirs."""
+    texts = [token.decode("utf-8", "replace") for token in vocabulary(settings)]
+    return lambda token: texts[token] if token < len(texts) else ""
+
+
+def _bar(title: str, unit: str) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    return lambda items: tqdm(items, desc=title, unit=unit, mininterval=1)
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else f"{value:.3f}"

@@ -1,0 +1,137 @@
+"""Which settings each stage of the pipeline reads.
+
+Snakemake re-runs a rule whose `params` changed: a rule's are `params(settings, stage)`, so a changed setting re-runs
+the stages that use it and those after them, and nothing else. VERSIONS rise with the meaning of an artefact, since
+Snakemake sees an edited script but not an edited library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from neuroscope.settings import Settings
+
+_MODEL = ("pairing.model", "pairing.dtype", "device", "quantization", "sweep.threads")
+_SWEPT = (
+    *_MODEL,
+    "pairing.layer",
+    "pairing.sae.source",
+    "pairing.sae.path",
+    "pairing.sae.format",
+    "pairing.sae.input_norm",
+    "corpus.seed",
+    "corpus.sources.*.stratum",
+    "corpus.sources.*.share",
+    "corpus.chat.share",
+    "sweep.window",
+    "sweep.batch",
+    "sweep.bos",
+    "sweep.outlier_norm",
+    "sweep.chunk_documents",
+    "examples.per_feature",
+    "examples.sampled",
+    "examples.held_out",
+    "examples.pool",
+)
+_CHOICE = ("labels.priority", "labels.min_score", "labels.replace_low")
+
+USES: dict[str, tuple[str, ...]] = {
+    "documents": (
+        "corpus.path",
+        "corpus.document_chars",
+        "corpus.sources.*.name",
+        "corpus.sources.*.stratum",
+        "corpus.sources.*.source",
+        "corpus.sources.*.format",
+        "corpus.sources.*.max_documents",
+        "corpus.sources.*.licence",
+    ),
+    "chat": (
+        "pairing.model",
+        "pairing.dtype",
+        "device",
+        "corpus.chat.documents",
+        "corpus.chat.max_tokens",
+        "corpus.chat.temperature",
+        "corpus.chat.top_k",
+        "corpus.chat.seed",
+        "corpus.chat.batch",
+    ),
+    "corpus": ("pairing.model", "pairing.licence"),
+    "sae": ("pairing.sae.source", "pairing.sae.path", "pairing.sae.format"),
+    "shard": (*_SWEPT, "examples.samples", "sweep.shards"),
+    "examples": (*_SWEPT, "examples.samples"),
+    "calibration_shard": (*_SWEPT, "calibration.samples", "sweep.shards"),
+    "calibration_merge": (*_SWEPT, "calibration.samples"),
+    "calibration": ("pairing.model", "pairing.name", "pairing.layer", "pairing.neuronpedia", *_CHOICE),
+    "logits": (
+        *_MODEL,
+        "pairing.sae.source",
+        "pairing.sae.path",
+        "pairing.sae.format",
+        "pairing.sae.input_norm",
+    ),
+    "label": ("pairing.model", "labels.labeler", "labels.examples_per_feature", "examples.sampled"),
+    "score": ("pairing.model", "examples.held_out", "corpus.seed"),
+    "train": (
+        *_MODEL,
+        "pairing.layer",
+        "sweep.window",
+        "sweep.batch",
+        "sweep.bos",
+        "sweep.outlier_norm",
+        "sweep.chunk_documents",
+        *(
+            f"training.{name}"
+            for name in (
+                "tokens",
+                "width",
+                "steps",
+                "batch",
+                "k",
+                "lr",
+                "warmup",
+                "decay",
+                "aux_k",
+                "aux_weight",
+                "dead_tokens",
+                "held_out",
+                "seed",
+            )
+        ),
+    ),
+    "results": (
+        "pairing.model",
+        "pairing.name",
+        "pairing.layer",
+        "pairing.neuronpedia",
+        "labels.score",
+        *_CHOICE,
+    ),
+}
+"""Stage -> the settings it reads; `*` stands for every item of a list."""
+
+VERSIONS = dict.fromkeys(USES, 1)
+"""Stage -> the version of what its artefacts mean."""
+
+
+def params(settings: Settings, stage: str) -> dict[str, Any]:
+    """The settings a stage depends on, as plain values by dotted name, and its version."""
+    return {"version": VERSIONS[stage]} | {key: _plain(_value(settings, key)) for key in USES[stage]}
+
+
+def _value(branch: Any, key: str) -> Any:
+    """The value at a dotted name; None below a section that is switched off."""
+    name, _, rest = key.partition(".")
+    if branch is None or not name:
+        return branch
+    if name == "*":
+        return [_value(item, rest) for item in branch]
+    return _value(getattr(branch, name), rest)
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,18 @@
+"""Names every feature that has examples."""
+
+from pathlib import Path
+
+from neuroscope.jobs import run
+from neuroscope.settings import from_snakemake
+from neuroscope.stages.labels import make_labels
+
+run(
+    make_labels,
+    from_snakemake(snakemake.config),
+    log=snakemake.log[0],
+    examples=Path(snakemake.input.examples),
+    pool=Path(snakemake.input.pool),
+    stats=Path(snakemake.input.stats),
+    logits=Path(snakemake.input.logits),
+    output=Path(snakemake.output.labels),
+)

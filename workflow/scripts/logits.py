@@ -1,0 +1,15 @@
+"""Finds the tokens that each feature promotes and suppresses."""
+
+from pathlib import Path
+
+from neuroscope.jobs import run
+from neuroscope.settings import from_snakemake
+from neuroscope.stages.labels import make_logits
+
+run(
+    make_logits,
+    from_snakemake(snakemake.config),
+    log=snakemake.log[0],
+    sae=Path(snakemake.input.sae),
+    output=Path(snakemake.output.logits),
+)

@@ -1,0 +1,17 @@
+"""Scores every label on held-out windows."""
+
+from pathlib import Path
+
+from neuroscope.jobs import run
+from neuroscope.settings import from_snakemake
+from neuroscope.stages.labels import make_scores
+
+run(
+    make_scores,
+    from_snakemake(snakemake.config),
+    log=snakemake.log[0],
+    labels=[Path(labels) for labels in snakemake.input.labels],
+    examples=Path(snakemake.input.examples),
+    pool=Path(snakemake.input.pool),
+    output=Path(snakemake.output.scores),
+)
