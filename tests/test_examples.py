@@ -30,7 +30,7 @@ from neuroscope.examples import (
     spread_over_quantiles,
     window_rows,
 )
-from neuroscope.sweep.merge import examples_frame, merge_chunks
+from neuroscope.sweep.merging import examples_frame, merge_chunks
 from neuroscope.sweep.plan import SweepOptions, plan_chunks
 from neuroscope.sweep.shard import chunk_path, sweep_chunks
 from neuroscope.sweep.windows import CHAT, tokenize

@@ -5,8 +5,8 @@ The only owner of DuckDB.
 
 from __future__ import annotations
 
-from neuroscope.store.build import build
 from neuroscope.store.results import FeatureLabel, Results, open_results
 from neuroscope.store.stage import build_results
+from neuroscope.store.writing import build
 
 __all__ = ["FeatureLabel", "Results", "build", "build_results", "open_results"]

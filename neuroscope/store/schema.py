@@ -1,6 +1,6 @@
 """The tables of results.duckdb as data: names, types and the comments a reader of the database sees.
 
-Names and columns are a contract; columns may be added. How rows get in is `build`'s business, how they are
+Names and columns are a contract; columns may be added. How rows get in is `writing`'s business, how they are
 read `results`'.
 """
 

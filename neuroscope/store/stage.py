@@ -14,8 +14,8 @@ from neuroscope.manifest import Fingerprint, SourcesLock
 from neuroscope.models.loading import load_tokenizer
 from neuroscope.models.text import TokenBytes
 from neuroscope.settings import Settings
-from neuroscope.store.build import build
 from neuroscope.store.frames import scores_by_label
+from neuroscope.store.writing import build
 
 
 def build_results(

@@ -1,7 +1,7 @@
 """From a chunk's firings to its partial results: statistics, candidates for examples, windows of the pool.
 
 All of it is a function of the chunk. How it is stored is `chunk_file`'s business, how chunks are put together
-`merge`'s.
+`merging`'s.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 def neighbours(pool: pl.DataFrame, d_sae: int, *, top: int = 10) -> pl.DataFrame:
     """For each feature the `top` others it fires with most, by the Jaccard index of their tokens.
 
-    `pool` has doc_id, position, features and offsets (see `sweep.merge.pool_frame`); a token in several
+    `pool` has doc_id, position, features and offsets (see `sweep.merging.pool_frame`); a token in several
     windows counts once. Columns: feature, other, cofiring, n_both; sorted by feature, then falling
     cofiring.
     """

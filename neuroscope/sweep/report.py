@@ -8,7 +8,7 @@ from typing import Any
 
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import FeatureStats
-from neuroscope.sweep.merge import ALL, Merged
+from neuroscope.sweep.merging import ALL, Merged
 from neuroscope.sweep.plan import Chunk, SweepOptions
 
 

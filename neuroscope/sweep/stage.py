@@ -1,6 +1,6 @@
 """The two calls of the pipeline's rules: one shard, and the merge of all. Files in, files out.
 
-The work itself is `shard`'s and `merge`'s.
+The work itself is `shard`'s and `merging`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from neuroscope.manifest import Fingerprint
 from neuroscope.settings import Settings
 from neuroscope.sources import file_sha256, replace_atomically
 from neuroscope.sweep.instrument import load_instrument
-from neuroscope.sweep.merge import ALL, examples_frame, merge_chunks, pool_frame, stats_frame
+from neuroscope.sweep.merging import ALL, examples_frame, merge_chunks, pool_frame, stats_frame
 from neuroscope.sweep.neighbours import neighbours as find_neighbours
 from neuroscope.sweep.plan import Chunk, SweepOptions, plan_chunks
 from neuroscope.sweep.report import summary
