@@ -217,7 +217,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
         raise PermissionError(13, "Permission denied", str(tmp_path / "params.npz"))
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(SourceError, match="params.npz cannot be read: Permission denied"):
+    with pytest.raises(SourceError, match=r"params.npz cannot be read: Permission denied"):
         resolve(str(tmp_path / "params.npz"))
 
 

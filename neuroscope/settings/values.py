@@ -109,7 +109,6 @@ class Examples:
     sampled: int
     held_out: int
     pool: int
-    min_firings: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,138 @@
+"""What is no setting, and how the person who wrote it is told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neuroscope import settings
+from neuroscope.errors import ConfigError
+from neuroscope.settings import schema as schemas
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEUROSCOPE_PAIRING", raising=False)
+    monkeypatch.delenv("NEUROSCOPE_CONFIG", raising=False)
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of config and schemas, in a path with a space, as the working directory."""
+    root = tmp_path / "my checkout"
+    shutil.copytree(ROOT / "config", root / "config")
+    shutil.copytree(ROOT / "workflow/schemas", root / "workflow/schemas")
+    monkeypatch.chdir(root)
+    return root
+
+
+def write(path: Path, tree: dict[str, Any]) -> Path:
+    path.write_text(yaml.safe_dump(tree), encoding="utf-8")
+    return path
+
+
+def test_an_unknown_key_is_refused_with_the_closest_one(checkout: Path) -> None:
+    config = write(checkout / "config/config.yaml", {"serve": {"prot": 1}})
+    with pytest.raises(
+        ConfigError, match=r"config.yaml: serve.prot is not a setting. Did you mean serve.port\?"
+    ):
+        settings.load(config=config)
+    with pytest.raises(ConfigError, match=r"xyzzy is not a setting. Known: pairing, model, layer"):
+        settings.load(config=write(config, {"xyzzy": 1}))
+
+
+def test_an_unknown_flag_is_refused_with_the_closest_one() -> None:
+    with pytest.raises(ConfigError, match=r"overrides: rankin.top_k .* Did you mean ranking.top_k\?"):
+        settings.load(overrides={"rankin.top_k": 3})
+
+
+def test_a_section_is_no_setting() -> None:
+    with pytest.raises(ConfigError, match="overrides: serve is not a setting"):
+        settings.load(overrides={"serve": {"port": 1}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("serve.port", "8080", "serve.port is '8080', must be integer, at least 1, at most 65535. TCP port"),
+        ("serve.port", 70000, "serve.port is 70000, must be integer"),
+        ("serve.port", True, "serve.port is True, must be integer"),
+        ("ranking.filter", "best", "must be one of none, frequency, surprise, combined, frequency_surprise"),
+        ("ranking.threshold", 1.5, "ranking.threshold is 1.5, must be number, at least 0, at most 1"),
+        ("labels.labeler", "gpt", "labels.labeler is 'gpt'"),
+        ("labels.priority", ["tokens", "mine"], "labels.priority.1 is 'mine', must be one of claude"),
+        ("results", "results", "results is 'results', must be string, matching"),
+        ("device", "gpu", "device is 'gpu'"),
+        ("sweep.outlier_norm", 1, "must be number, more than 1"),
+        ("training.held_out", 1, "less than 1"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_type_range_and_meaning(key: str, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        settings.load(overrides={key: value})
+
+
+def test_every_wrong_value_is_reported_at_once(checkout: Path) -> None:
+    tree = {"serve": {"port": 0}, "ranking": {"top_k": 0}}
+    with pytest.raises(ConfigError) as refused:
+        settings.load(config=write(checkout / "config/config.yaml", tree))
+    assert {"serve.port", "ranking.top_k"} <= set(re.findall(r"[a-z_]+\.[a-z_]+", str(refused.value)))
+
+
+def test_both_servers_on_one_port_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"serve.port and serve.features_port are both 8081"):
+        settings.load(overrides={"serve.port": 8081})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("- a\n", "must hold keys and values, found a list"),
+        ("a: [\n", "is not YAML"),
+        ("serve: 3\n", "serve is 3"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_named(checkout: Path, text: str, words: str) -> None:
+    (checkout / "config/config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"config.yaml.*{words}"):
+        settings.load()
+
+
+def test_a_configuration_file_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEUROSCOPE_CONFIG", str(ROOT / "config/nowhere.yaml"))
+    with pytest.raises(ConfigError, match=r"nowhere.yaml cannot be read: No such file"):
+        settings.load()
+
+
+def test_an_unknown_pairing_names_the_known_ones() -> None:
+    with pytest.raises(
+        ConfigError, match=r"'smollm2'. Did you mean smollm2-135m\? Known: gemma-2-2b-it, smo"
+    ):
+        settings.load("smollm2")
+
+
+def test_a_pairing_file_with_an_unknown_or_missing_key_is_refused(checkout: Path) -> None:
+    tree = schemas.read_yaml(checkout / "config/pairings/smollm2-135m.yaml")
+    write(checkout / "config/pairings/mine.yaml", {**tree, "lyer": 3})
+    with pytest.raises(ConfigError, match=r"mine.yaml: lyer is not a setting. Did you mean layer\?"):
+        settings.load("mine")
+    del tree["layer"]
+    write(checkout / "config/pairings/mine.yaml", tree)
+    with pytest.raises(ConfigError, match=r"mine.yaml: the file: 'layer' is a required property"):
+        settings.load("mine")
+
+
+def test_a_pairings_defaults_are_checked_like_the_configuration(checkout: Path) -> None:
+    tree = schemas.read_yaml(checkout / "config/pairings/smollm2-135m.yaml")
+    tree["defaults"]["sweep"]["batch"] = 0
+    write(checkout / "config/pairings/mine.yaml", tree)
+    with pytest.raises(ConfigError, match=r"mine.yaml, defaults: sweep.batch is 0"):
+        settings.load("mine")
