@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from neuroscope.errors import ContextOverflowError, ModelError, PromptError
 from neuroscope.models.backend import Backend, Forward
 from neuroscope.models.chat import ChatTokenizer, Prompt
-from neuroscope.models.sampling import Choice, Sampler, Sampling
+from neuroscope.models.sampling import Choice, Sampler
+from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.text import TextGate
 from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder
 from neuroscope.sae.reading import FeatureReader
