@@ -128,7 +128,7 @@ def generate(
     asked = questions(documents, plan)
     if not asked:
         raise CorpusError(
-            "No conversation can be begun: the corpus has no usable document. Set corpus.chat to null."
+            "No conversation can be begun: the corpus has no usable document. Set corpus.chat.documents to 0."
         )
     key = hashlib.sha256(
         json.dumps([asdict(plan), asked, model.config.to_json_string()]).encode()

@@ -6,7 +6,6 @@ Settings and files in, files out; how texts are read is `corpus`' business.
 from __future__ import annotations
 
 import json
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from neuroscope.errors import CorpusError
 from neuroscope.manifest import SourcesLock
 from neuroscope.models.loading import load_model
 from neuroscope.settings import CorpusSource, Settings
-from neuroscope.sources import cache_dir, replace_atomically, resolve
+from neuroscope.sources import cache_dir, replace_atomically
 
-STANDARD_LIBRARY = "stdlib:"
 CHAT_PARTS = "chat"
 """Folder in the results that keeps finished batches of conversations."""
 
@@ -33,14 +31,13 @@ def build_documents(settings: Settings, *, output: Path, progress: bool = True) 
         path = Path(wanted.path).expanduser()
         sources = [TextSource("own", "own", path, "files", licence="the user's own")]
     else:
-        sources = [_fetched(source, progress) for source in wanted.sources]
+        lock = SourcesLock(settings.results / "sources.lock.json")
+        sources = [_fetched(source, lock, progress) for source in wanted.sources]
     return corpus.build(sources, output, document_chars=wanted.document_chars)
 
 
-def _fetched(source: CorpusSource, progress: bool) -> TextSource:
-    path = Path(sysconfig.get_path("stdlib"))
-    if source.source != STANDARD_LIBRARY:
-        path = resolve(source.source, progress=progress).path
+def _fetched(source: CorpusSource, lock: SourcesLock, progress: bool) -> TextSource:
+    path = lock.resolve(source.source, progress=progress).path
     return TextSource(source.name, source.stratum, path, source.format, source.licence, source.max_documents)
 
 

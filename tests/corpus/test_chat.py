@@ -74,5 +74,5 @@ def test_a_document_is_a_conversation_of_one_question_and_one_answer(
 
 
 def test_nothing_to_ask_about_says_how_to_go_on(tiny_llama: tuple[Any, Any], tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"corpus\.chat"):
+    with pytest.raises(CorpusError, match=r"corpus\.chat\.documents to 0"):
         generate(*tiny_llama, documents(), ChatPlan(documents=0), tmp_path / "c.parquet", parts=tmp_path)
