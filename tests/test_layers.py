@@ -103,29 +103,34 @@ def own_imports(name: str, *, everywhere: bool = True) -> set[str]:
     return found
 
 
+def third_party(name: str) -> set[str]:
+    """Top names of everything that a module imports."""
+    return {imported.partition(".")[0] for imported in imports(name)}
+
+
 def part(name: str) -> str:
     """`server` of `server.gate`."""
     return name.partition(".")[0]
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name])
-def test_every_module_has_a_layer(name: str) -> None:
-    assert part(name) in LAYERS, f"neuroscope/{name} has no place in LAYERS of tests/test_layers.py"
+def test_every_module_has_a_layer() -> None:
+    homeless = [name for name in MODULES if name and part(name) not in LAYERS]
+    assert not homeless, f"{homeless} have no place in LAYERS of tests/test_layers.py"
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name])
-def test_imports_point_down(name: str) -> None:
-    above = {
-        imported for imported in own_imports(name) if imported and LAYERS[part(imported)] > LAYERS[part(name)]
-    }
-    assert not above, f"{name} (layer {LAYERS[part(name)]}) imports {sorted(above)} from above"
+def test_imports_point_down() -> None:
+    upward = [
+        f"{name} (layer {LAYERS[part(name)]}) imports {imported}"
+        for name in MODULES
+        for imported in own_imports(name)
+        if name and imported and LAYERS[part(imported)] > LAYERS[part(name)]
+    ]
+    assert not upward
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name])
-def test_nothing_imports_the_package_itself(name: str) -> None:
-    assert "" not in own_imports(name), (
-        f"{name} imports the package's public names; import the module that has them"
-    )
+def test_modules_import_modules_and_not_the_package() -> None:
+    """The package's public names are for users; a module that used them would import everything."""
+    assert not [name for name in MODULES if name and "" in own_imports(name)]
 
 
 def test_imports_make_no_circle() -> None:
@@ -146,21 +151,35 @@ def test_imports_make_no_circle() -> None:
         visit(name, ())
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if part(name) in OFFLINE | ONLINE])
-def test_the_offline_and_the_online_half_meet_in_files(name: str) -> None:
-    others = ONLINE if part(name) in OFFLINE else OFFLINE
-    crossing = {imported for imported in own_imports(name) if part(imported) in others}
-    assert not crossing, f"{name} imports {sorted(crossing)} from the other half"
+def test_the_offline_and_the_online_half_meet_in_files() -> None:
+    crossing = [
+        f"{name} imports {imported}"
+        for one, other in ((OFFLINE, ONLINE), (ONLINE, OFFLINE))
+        for name in MODULES
+        for imported in own_imports(name)
+        if part(name) in one and part(imported) in other
+    ]
+    assert not crossing
 
 
-@pytest.mark.parametrize("name", list(MODULES))
-def test_third_party_packages_stay_with_their_owners(name: str) -> None:
-    for imported in {imported.partition(".")[0] for imported in imports(name)}:
-        if imported in OWNERS:
-            assert part(name) in OWNERS[imported], f"{name} imports {imported}; only {OWNERS[imported]} may"
-        if imported in LOWEST and name:
-            layer = LAYERS[part(name)]
-            assert layer >= LOWEST[imported], f"{name} (layer {layer}) imports {imported}"
+def test_third_party_packages_stay_with_their_owners() -> None:
+    strayed = [
+        f"{name} imports {package}; only {OWNERS[package]} may"
+        for name in MODULES
+        for package in third_party(name)
+        if package in OWNERS and part(name) not in OWNERS[package]
+    ]
+    assert not strayed
+
+
+def test_heavy_packages_stay_above_their_layer() -> None:
+    sunk = [
+        f"{name} (layer {LAYERS[part(name)]}) imports {package}"
+        for name in MODULES
+        for package in third_party(name)
+        if name and LAYERS[part(name)] < LOWEST.get(package, 1)
+    ]
+    assert not sunk
 
 
 def test_one_file_talks_to_anthropic() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from fakes.tiny import D_SAE, TINY_LAYER, save_tiny_llama, save_tiny_sae
 
 ROOT = Path(__file__).parents[2]

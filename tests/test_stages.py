@@ -1,0 +1,42 @@
+"""What each stage of the pipeline depends on: the declared settings are those it reads, and they reach Snakemake."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from neuroscope import settings, stages
+from neuroscope.settings import Settings
+
+GEMMA = settings.load("gemma-2-2b-it")
+SMOLLM = settings.load("smollm2-135m")
+
+
+@pytest.mark.parametrize("stage", sorted(stages.USES))
+@pytest.mark.parametrize("settled", [GEMMA, SMOLLM], ids=["gemma", "smollm"])
+def test_what_a_stage_reads_exists_and_is_plain(stage: str, settled: Settings) -> None:
+    found = stages.params(settled, stage)
+    assert list(found) == ["version", *stages.USES[stage]]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_section_that_is_switched_off_is_none() -> None:
+    off = replace(GEMMA, corpus=replace(GEMMA.corpus, chat=None))
+    assert stages.params(off, "chat")["corpus.chat.documents"] is None
+
+
+def test_a_share_moves_the_sweep_and_not_the_documents() -> None:
+    first, *others = SMOLLM.corpus.sources
+    moved = replace(SMOLLM, corpus=replace(SMOLLM.corpus, sources=(replace(first, share=99.0), *others)))
+    changed = {stage for stage in stages.USES if stages.params(moved, stage) != stages.params(SMOLLM, stage)}
+    assert changed == {"shard", "examples", "calibration_shard", "calibration_merge"}
+
+
+def test_secrets_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "ANTHROPIC_API_KEY", "NEUROSCOPE_API_KEY"):
+        monkeypatch.setenv(name, f"secret-of-{name}")
+    settled = settings.load("gemma-2-2b-it")
+    everything = [stages.params(settled, stage) for stage in stages.USES]
+    assert "secret-of-" not in json.dumps(everything) + repr(settled)

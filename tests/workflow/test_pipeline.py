@@ -1,0 +1,254 @@
+"""The pipeline as it is used: the real Snakefile run by Snakemake, on a tiny random pairing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import psutil
+import pytest
+import yaml
+from fakes.checkout import Checkout, make_checkout
+from fakes.tiny import D_MODEL, D_SAE
+
+from neuroscope import jobs
+
+SWEPT = {"shard", "examples"}
+NAMED = {"label", "score", "results"}
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return make_checkout(tmp_path)
+
+
+@pytest.fixture
+def running(checkout: Checkout) -> Iterator[subprocess.Popen[bytes]]:
+    """A run of its own process group that has only just begun."""
+    process = subprocess.Popen(
+        checkout.command("examples"),
+        cwd=checkout.root,
+        env=checkout.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    yield process
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+
+
+def wait_until(true: Callable[[], object], seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def rows(checkout: Checkout, query: str) -> list[tuple[Any, ...]]:
+    """Asked of the database as its readers do: another program, read-only."""
+    with duckdb.connect(str(checkout.results / "results.duckdb"), read_only=True) as connection:
+        return connection.sql(query).fetchall()
+
+
+# --- what comes out
+
+
+def test_labels_end_with_one_database(finished: Checkout) -> None:
+    assert rows(finished, "SELECT count(*) FROM feature") == [(D_SAE,)]
+    ((labelled, scored),) = rows(
+        finished, "SELECT count(source), count(balanced_accuracy) FROM feature WHERE n_fired > 0"
+    )
+    assert labelled > D_SAE / 2
+    assert scored > 0
+    strata = {stratum for (stratum,) in rows(finished, "SELECT DISTINCT stratum FROM features")}
+    assert strata == {"all", "encyclopedia", "code", "conversation", "chat"}
+    ((tokens, fired),) = rows(
+        finished, "SELECT any_value(n_tokens), sum(firing_rate) FROM features WHERE stratum = 'all'"
+    )
+    report = json.loads((finished.results / "sweep.json").read_text())["strata"]["all"]
+    assert tokens == report["tokens"]
+    assert fired == pytest.approx(report["mean_l0"]), "firing rates sum to the mean L0"
+
+
+def test_the_exports_are_those_of_the_specification(finished: Checkout) -> None:
+    labels = json.loads((finished.results / "labels.json").read_text())
+    assert labels
+    assert all(key.isdigit() and isinstance(text, str) for key, text in labels.items())
+    stats = json.loads((finished.results / "stats.json").read_text())
+    assert len(stats["features"]) == D_SAE
+    cache = finished.root / "cache"
+    assert (cache / "labels/tiny_layer1_autointerp.json").read_bytes() == (
+        finished.results / "labels.json"
+    ).read_bytes()
+    assert (cache / "calibration/tiny_layer1_stats.json").is_file()
+
+
+def test_a_second_run_has_nothing_to_do(finished: Checkout) -> None:
+    assert finished.jobs("labels") == set()
+    assert finished.jobs("scores") == set()
+    assert finished.jobs("all") == set()
+
+
+def test_one_model_is_in_memory_at_a_time(finished: Checkout) -> None:
+    spans = set()
+    for path in (finished.root / ".snakemake/metadata").rglob("*"):
+        if path.is_file():
+            record = json.loads(path.read_text())
+            if record["rule"] in ("chat", "logits", "shard"):
+                spans.add((record["starttime"], record["endtime"]))
+    ordered = sorted(spans)
+    assert len(ordered) == 4, "chat, logits and two shards"
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ordered))
+
+
+def test_secrets_are_written_nowhere(finished: Checkout) -> None:
+    holding = [
+        path
+        for path in finished.root.rglob("*")
+        if path.is_file() and not path.is_symlink() and b"secretsecret" in path.read_bytes()
+    ]
+    assert holding == []
+
+
+# --- what runs again
+
+
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ({"serve": {"port": 9000}, "ranking": {"top_k": 3}, "labels": {"concurrency": 3}}, set()),
+        ({"labels": {"min_score": 0.9}}, {"results"}),
+        ({"labels": {"score": False}}, {"results"}),
+        ({"labels": {"examples_per_feature": 7}}, NAMED),
+        ({"examples": {"sampled": 3}}, SWEPT | NAMED),
+        ({"sweep": {"shards": 3}}, SWEPT | NAMED),
+        ({"corpus": {"document_chars": 300}}, {"documents", "chat", "corpus"} | SWEPT | NAMED),
+        ({"corpus": {"chat": {"seed": 5}}}, {"chat", "corpus"} | SWEPT | NAMED),
+        ({"layer": 2}, SWEPT | NAMED),
+        ({"sae": {"input_norm": "rms"}}, {"logits"} | SWEPT | NAMED),
+    ],
+    ids=lambda value: "-".join(value) or "nothing",
+)
+def test_a_changed_setting_runs_exactly_what_depends_on_it(
+    change: dict[str, Any], again: set[str], finished: Checkout, tmp_path: Path
+) -> None:
+    path = tmp_path / "change.yaml"
+    path.write_text(yaml.safe_dump(change))
+    assert finished.jobs("labels", "--configfile", str(path)) - {"labels"} == again
+
+
+def test_calibration_is_a_beginning_and_never_replaces_more(checkout: Checkout) -> None:
+    checkout.snakemake("calibration")
+    ((calibrated, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
+    assert calibrated > 0
+    assert labels == 0
+    first = {path.name: path.stat().st_mtime_ns for path in (checkout.results / "chunks").iterdir()}
+    checkout.snakemake("labels")
+    ((swept, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
+    assert swept > calibrated
+    assert labels > 0
+    after = {path.name: path.stat().st_mtime_ns for path in (checkout.results / "chunks").iterdir()}
+    assert after.items() > first.items(), "its chunks are used, not made again"
+    checkout.snakemake("calibration")
+    assert rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature") == [(swept, labels)]
+
+
+def test_an_sae_is_trained_and_can_be_loaded(checkout: Checkout) -> None:
+    checkout.configure(
+        training={
+            "tokens": 1000,
+            "width": 16,
+            "steps": 10,
+            "batch": 64,
+            "k": 4,
+            "warmup": 2,
+            "dead_tokens": 500,
+        }
+    )
+    checkout.snakemake("train")
+    weights = np.load(checkout.results / "training/params.npz")
+    assert weights["W_enc"].shape == (D_MODEL, 16)
+    assert json.loads((checkout.results / "training/card.json").read_text())
+
+
+# --- faults
+
+
+@pytest.mark.parametrize("moment", ["documents.parquet", "chunks/*.npz"])
+def test_a_killed_run_goes_on_and_ends_the_same(
+    moment: str, running: subprocess.Popen[bytes], checkout: Checkout, finished: Checkout
+) -> None:
+    wait_until(lambda: [*checkout.results.glob(moment)])
+    children = psutil.Process(running.pid).children(recursive=True)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    _, left = psutil.wait_procs(children, timeout=5)
+    assert left == [], "jobs end with their run"
+    checkout.snakemake("examples")
+    for name in ("corpus.parquet", "stats.parquet", "examples.parquet", "pool.parquet"):
+        assert (checkout.results / name).read_bytes() == (finished.results / name).read_bytes(), name
+    assert [*checkout.results.rglob("*.tmp")] == []
+
+
+def test_ctrl_c_ends_within_five_seconds_and_leaves_no_lock(
+    running: subprocess.Popen[bytes], checkout: Checkout
+) -> None:
+    wait_until(lambda: [*checkout.results.glob("logs/*.log")])
+    started = time.monotonic()
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(timeout=30) != 0
+    assert time.monotonic() - started < 5
+    checkout.snakemake("corpus")
+
+
+def test_two_runs_do_not_write_one_folder(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_held", [])
+    jobs.hold(checkout.results)
+    refused = checkout.snakemake("corpus", check=False)
+    assert refused.returncode == 1
+    assert f"Another run (process {os.getpid()}) is writing" in refused.stderr
+    for lock in jobs._held:
+        lock.close()
+
+
+def test_a_failed_stage_is_told_last_and_in_words(checkout: Checkout) -> None:
+    path = checkout.root / "config/pairings/tiny.yaml"
+    path.write_text(path.read_text().replace("texts/code", "texts/nothing"))
+    failed = checkout.snakemake("labels", check=False)
+    assert failed.returncode == 1
+    last = failed.stderr.rpartition("\nneuroscope: ")[2]
+    assert "texts/nothing: no such file or folder" in last
+
+
+def test_an_unknown_setting_is_refused_before_anything_runs(checkout: Checkout) -> None:
+    refused = checkout.snakemake("labels", "--config", "pairng=tiny", check=False)
+    assert refused.returncode == 1
+    assert "pairng" in refused.stderr
+    assert "pairing" in refused.stderr
+    assert not checkout.results.exists()
+
+
+def test_without_gemma_the_error_names_the_pairing_that_needs_nothing(checkout: Checkout) -> None:
+    pairings = Path(__file__).parents[2] / "config/pairings/gemma-2-2b-it.yaml"
+    (checkout.root / "config/pairings/gemma-2-2b-it.yaml").write_bytes(pairings.read_bytes())
+    failed = checkout.snakemake(
+        "labels",
+        "--config",
+        "pairing=gemma-2-2b-it",
+        check=False,
+        HF_HUB_OFFLINE="1",
+        HF_HOME=str(checkout.root),
+    )
+    assert failed.returncode == 1
+    assert "NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 8 labels" in failed.stderr

@@ -1,0 +1,141 @@
+"""Each stage reads only the settings that its rule tells Snakemake about; anything else would go stale unnoticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes.checkout import Checkout
+
+from neuroscope import settings, stages
+from neuroscope.corpus.stage import build_chat, build_documents, join
+from neuroscope.stages.labels import make_labels, make_logits, make_scores
+from neuroscope.stages.results import publish, publish_calibration
+from neuroscope.stages.sae import fetch_sae
+from neuroscope.sweep import merge, run_shard
+from neuroscope.training.stage import train_sae
+
+FREE = {"root", "results"}
+"""Where files are, not what is in them."""
+PROPERTIES = {"pairing.sae.uri": {"pairing.sae.source", "pairing.sae.path"}}
+
+
+class Recorder:
+    """Stands for a settings record and notes the dotted names that are read from it."""
+
+    def __init__(self, record: Any, name: str, read: set[str]) -> None:
+        self._record, self._name, self._read = record, name, read
+
+    def __getattr__(self, field: str) -> Any:
+        value = getattr(self._record, field)
+        return _recorded(value, f"{self._name}.{field}".lstrip("."), self._read)
+
+
+def _recorded(value: Any, name: str, read: set[str]) -> Any:
+    if is_dataclass(value):
+        return Recorder(value, name, read)
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):
+        return tuple(_recorded(item, f"{name}.*", read) for item in value)
+    read.add(name)
+    return value
+
+
+def read_by(job: Callable[..., object], settled: settings.Settings, **arguments: Any) -> set[str]:
+    """The dotted names that a stage reads while it runs."""
+    read: set[str] = set()
+    job(Recorder(settled, "", read), **arguments)
+    return set().union(*(PROPERTIES.get(name, {name}) for name in read)) - FREE
+
+
+@pytest.fixture
+def settled(finished: Checkout, monkeypatch: pytest.MonkeyPatch) -> settings.Settings:
+    monkeypatch.setenv("NEUROSCOPE_CACHE", str(finished.root / "cache"))
+    training = {"training.tokens": 1000, "training.width": 16, "training.steps": 2, "training.batch": 64}
+    return settings.load("tiny", config=finished.root / "config/config.yaml", overrides=training)
+
+
+def test_stages_read_the_settings_they_declare(
+    finished: Checkout, settled: settings.Settings, tmp_path: Path
+) -> None:
+    made, new = finished.results, tmp_path
+    merged = {name: made / f"{name}.parquet" for name in ("stats", "examples", "neighbours")}
+    swept = {"corpus": made / "corpus.parquet", "samples": settled.examples.samples}
+    report, labels = made / "sweep.json", made / "labels/tokens.parquet"
+    provenance, shards = made / "sae/provenance.json", [made / "shards/0.json", made / "shards/1.json"]
+    calls: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
+        "documents": (build_documents, {"output": new / "documents.parquet"}),
+        "chat": (build_chat, {"documents": made / "documents.parquet", "output": new / "chat.parquet"}),
+        "corpus": (
+            join,
+            {
+                "documents": made / "documents.parquet",
+                "chat": made / "chat.parquet",
+                "output": new / "corpus.parquet",
+            },
+        ),
+        "sae": (fetch_sae, {"output": new / "provenance.json"}),
+        "shard": (run_shard, {**swept, "sae": provenance, "output": new / "0.json", "shards": 2}),
+        "examples": (
+            merge,
+            {
+                **swept,
+                "shards": shards,
+                **{name: new / f"{name}.parquet" for name in ("stats", "examples", "neighbours", "pool")},
+                "report": new / "sweep.json",
+                "stats_json": new / "stats.json",
+            },
+        ),
+        "logits": (make_logits, {"sae": provenance, "output": new / "logits.parquet"}),
+        "label": (
+            make_labels,
+            {
+                "examples": merged["examples"],
+                "pool": made / "pool.parquet",
+                "stats": merged["stats"],
+                "logits": made / "logits.parquet",
+                "output": new / "tokens.parquet",
+            },
+        ),
+        "score": (
+            make_scores,
+            {
+                "labels": [labels],
+                "examples": merged["examples"],
+                "pool": made / "pool.parquet",
+                "output": new / "scores.parquet",
+            },
+        ),
+        "results": (
+            publish,
+            {
+                **merged,
+                "report": report,
+                "stats_json": made / "stats.json",
+                "labels": [labels],
+                "scores": made / "scores.parquet",
+                "logits": made / "logits.parquet",
+                "labels_json": new / "labels.json",
+                "output": new / "results.duckdb",
+            },
+        ),
+        "calibration": (
+            publish_calibration,
+            {
+                **merged,
+                "report": report,
+                "stats_json": made / "stats.json",
+                "output": new / "calibrated.duckdb",
+            },
+        ),
+        "train": (
+            train_sae,
+            {"corpus": made / "corpus.parquet", "output": new / "trained", "work": new / "work"},
+        ),
+    }
+    assert {*calls, "calibration_shard", "calibration_merge"} == set(stages.USES)
+    for stage, (job, arguments) in calls.items():
+        undeclared = read_by(job, settled, **arguments) - set(stages.USES[stage])
+        assert not undeclared, f"{stage} reads {sorted(undeclared)}, which its rule does not declare"
