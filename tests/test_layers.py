@@ -6,7 +6,7 @@ Read from the sources, not from what happens to be imported. A new module withou
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -79,19 +79,20 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
-def imports(name: str, *, everywhere: bool = True) -> Iterator[str]:
+@cache
+def imports(name: str, *, everywhere: bool = True) -> frozenset[str]:
     """Dotted names that a module imports; with `everywhere` also inside functions and TYPE_CHECKING."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
-    nodes = ast.walk(tree) if everywhere else iter(tree.body)
-    for node in nodes:
+    known = {f"neuroscope.{module}" for module in MODULES}
+    found: set[str] = set()
+    for node in ast.walk(tree) if everywhere else tree.body:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import; write the whole name"
             assert node.module is not None
-            submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            known = {f"neuroscope.{module}" for module in MODULES}
-            yield from submodules & known or {node.module}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} & known or {node.module}
+    return frozenset(found)
 
 
 def own_imports(name: str, *, everywhere: bool = True) -> set[str]:
