@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import jinja2
+from tokenizers import Tokenizer
 
 from neuroscope.errors import PromptError
 from neuroscope.models.control_tokens import ControlTokens, Guards, content_spans
@@ -44,6 +45,8 @@ class ChatTokenizer:
         self.vocabulary: int = len(tokenizer)
         self._more_end_ids = frozenset(end_ids)
         self._control = ControlTokens(tokenizer)
+        self._backend: Tokenizer = tokenizer.backend_tokenizer
+        self._backend.no_truncation()
 
     def render(self, messages: Sequence[Any], *, generation: bool = True) -> Prompt:
         """The conversation through the model's chat template, with exactly one BOS.
@@ -65,7 +68,9 @@ class ChatTokenizer:
         for start, end in content_spans(rendered, literals, broken):
             flags[start:end] = b"\x01" * (end - start)
         if broken == contents:
-            return self._with_one_bos(self._encode(rendered, flags, specials_are_text=False))
+            if self._backend.encode_special_tokens:  # left so by a call with split_special_tokens=True
+                self._backend.encode_special_tokens = False
+            return self._with_one_bos(_encode(self._backend, rendered, flags))
         return self._with_one_bos(self._encode_pieces(rendered, flags, guards))
 
     def encode_text(self, text: str, *, bos: bool = True) -> Prompt:
@@ -74,10 +79,10 @@ class ChatTokenizer:
         guards = Guards.unused_in([text])
         broken = self._control.break_up(text, guards)
         flags = bytearray(b"\x01") * len(broken)
-        if broken == text:
-            prompt = self._encode(text, flags, specials_are_text=True)
-        else:
-            prompt = self._encode_pieces(broken, flags, guards)
+        has_none = broken == text
+        prompt = (
+            _encode(self._backend, text, flags) if has_none else self._encode_pieces(broken, flags, guards)
+        )
         if not bos or self.bos_id is None:
             return prompt
         return Prompt([self.bos_id, *prompt.ids], [False, *prompt.content])
@@ -95,6 +100,13 @@ class ChatTokenizer:
     def adds_bos(self) -> bool:
         """The tokenizer itself puts a BOS before a text."""
         return self.bos_id is not None and self.tokenizer.encode("a")[:1] == [self.bos_id]
+
+    @cached_property
+    def _literal_backend(self) -> Tokenizer:
+        """The tokenizer with special tokens read as text: a copy, so that no thread ever finds it switched."""
+        literal = Tokenizer.from_str(self._backend.to_str())
+        literal.encode_special_tokens = True
+        return literal
 
     def detokenizer(self, *, show_special: bool = False) -> Detokenizer:
         """A fresh incremental way back to text; special tokens add none unless shown."""
@@ -139,21 +151,10 @@ class ChatTokenizer:
                 continue
             kept = [i for i in range(start, end) if rendered[i] != guards.inside]
             text = "".join(rendered[i] for i in kept)
-            piece = self._encode(text, bytearray(flags[i] for i in kept), specials_are_text=True)
+            piece = _encode(self._literal_backend, text, bytearray(flags[i] for i in kept))
             ids += piece.ids
             content += piece.content
         return Prompt(ids, content)
-
-    def _encode(self, text: str, flags: bytearray, *, specials_are_text: bool) -> Prompt:
-        """Ids of `text`; `flags[i]` is 1 where character i is content."""
-        if not text:
-            return Prompt([], [])
-        backend = self.tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.encode_special_tokens = specials_are_text
-        encoding = backend.encode(text, add_special_tokens=False)
-        backend.encode_special_tokens = False
-        return Prompt(encoding.ids, [_is_content(flags, start, end) for start, end in encoding.offsets])
 
     def _with_one_bos(self, prompt: Prompt) -> Prompt:
         ids, content = prompt.ids, prompt.content
@@ -164,6 +165,12 @@ class ChatTokenizer:
         if ids[:1] != [self.bos_id] and self.adds_bos:
             ids, content = [self.bos_id, *ids], [False, *content]
         return Prompt(ids, content)
+
+
+def _encode(backend: Tokenizer, text: str, flags: bytearray) -> Prompt:
+    """Ids of `text`; `flags[i]` is 1 where character i is content."""
+    encoding = backend.encode(text, add_special_tokens=False)
+    return Prompt(encoding.ids, [_is_content(flags, start, end) for start, end in encoding.offsets])
 
 
 def _is_content(flags: bytearray, start: int, end: int) -> bool:
