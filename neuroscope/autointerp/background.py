@@ -101,6 +101,20 @@ class Background:
         numbers = self._affixes.get((kind, affix), ())
         return sum(self.count_of[number] for number in numbers) / self.n_tokens
 
+    @cached_property
+    def _spellings(self) -> dict[int, int]:
+        spelled: dict[int, int] = {}
+        fold = self.words.vocabulary.folded(np.array(list(self.count_of_written), np.int32)).tolist()
+        for folded, written in zip(fold, self.count_of_written, strict=True):
+            known = spelled.get(folded)
+            if known is None or self.count_of_written[written] > self.count_of_written[known]:
+                spelled[folded] = written
+        return spelled
+
+    def spelled(self, number: int) -> str:
+        """A word in lower case as ordinary text mostly writes it."""
+        return self.words.vocabulary.words[self._spellings.get(number, number)]
+
     def is_topic(self, number: int) -> bool:
         """Whether a word can stand for what a text is about."""
         known = self._topics.get(number)

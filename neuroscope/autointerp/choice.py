@@ -24,7 +24,7 @@ NARROWED_EXAMPLES = 6
 
 FINDERS: tuple[tuple[Finder, float], ...] = (
     (patterns.find_words, 0.0),
-    (patterns.find_class, 0.02),
+    (patterns.find_class, 0.005),
     (patterns.find_suffix, 0.03),
     (patterns.find_prefix, 0.04),
     (patterns.find_pieces, 0.03),
@@ -40,7 +40,7 @@ CONDITIONS: tuple[Finder, ...] = (
     patterns.find_code,
     patterns.find_sentence_start,
 )
-SUBJECTS: tuple[Finder, ...] = (patterns.find_class, patterns.find_words, patterns.find_suffix)
+SUBJECTS: tuple[Finder, ...] = (patterns.find_words, patterns.find_class, patterns.find_suffix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +98,23 @@ def best_candidate(case: Case) -> Candidate | None:
 
 
 def narrowed(case: Case, base: Candidate) -> Iterator[Candidate]:
-    """`base` with a second condition, where that tells the feature's windows better from others."""
+    """`base` with a second condition: what the token is, when `base` does not say it, else what is around it."""
     rows = [row for row, holds in enumerate(case.covered(base.rule)) if holds]
     if len(rows) < NARROWED_EXAMPLES:
         return
-    topic = base.rule.kind == "context"
-    if not topic and base.false_rate < NARROWED_GAIN:
+    indirect = base.rule.kind in ("context", "after")
+    if not indirect and base.false_rate < NARROWED_GAIN:
         return
     within = case.take(rows, case.negatives & base.windows)
-    for finder in SUBJECTS if topic else CONDITIONS:
+    for finder in SUBJECTS if indirect else CONDITIONS:
         condition = judged(within, finder)
         if condition is None or condition.coverage < 0.5 or condition.rule.items == base.rule.items:
             continue
-        if topic and condition.rule.items == ("code",):
+        if indirect and condition.rule.items == ("code",):
             continue
-        first, second = (condition.rule, base.rule) if topic else (base.rule, condition.rule)
+        first, second = (condition.rule, base.rule) if indirect else (base.rule, condition.rule)
         candidate = _both(case, replace(first, also=second), base, condition)
-        if candidate.score > base.score + (0.0 if topic else NARROWED_GAIN):
+        if candidate.score > base.score + (0.0 if indirect else NARROWED_GAIN):
             yield candidate
 
 
@@ -124,7 +124,8 @@ def _both(case: Case, rule: Rule, base: Candidate, condition: Candidate) -> Cand
     found = marks(rule, background.words.take(rows))
     windows = bitset(rows[found.any(1)], background.size)
     both = Found(rule, windows, float(found.sum()) / background.n_tokens)
-    return _candidate(case, both, base.coverage * condition.coverage, 0.02)
+    handicap = 0.05 if "context" in (base.rule.kind, condition.rule.kind) else 0.02
+    return _candidate(case, both, base.coverage * condition.coverage, handicap)
 
 
 def always_on(case: Case) -> Candidate:

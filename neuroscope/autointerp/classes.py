@@ -101,8 +101,21 @@ _CODE = word_list("( ) [ ] { } = == self def return import _ () (): ): : :: ; ->
 
 
 def _sentence_starts(words: Words) -> Bools:
-    stops = [words.vocabulary.find(word) for word in (".", "!", "?", "\n", '."', ":\n")]
-    begins: Bools = words.valid & np.isin(words.previous, stops) & (words.word != words.vocabulary.find("\n"))
+    stops = [words.vocabulary.find(word) for word in (".", "!", "?", '."', '?"', '!"')]
+    upper = words.vocabulary.table("begins with a capital", lambda word: word[:1].isupper())
+    begins: Bools = words.valid & np.isin(words.previous, stops) & upper[np.maximum(words.word, 0)]
+    return begins
+
+
+def _line_starts(words: Words) -> Bools:
+    """Words with only blanks between them and the line break before."""
+    blank = words.vocabulary.table("blank", str.isspace)
+    begins: Bools = (
+        words.valid
+        & (words.previous != PAD)
+        & blank[np.maximum(words.previous, 0)]
+        & ~blank[np.maximum(words.word, 0)]
+    )
     return begins
 
 
@@ -137,6 +150,7 @@ def _in_code(words: Words) -> Bools:
 
 PLACES: dict[str, Callable[[Words], Bools]] = {
     "first words of sentences": _sentence_starts,
+    "first words of lines": _line_starts,
     "first tokens of texts": _text_starts,
     "capitalised names": _mid_sentence_capitals,
     "parts of identifiers with underscores": _identifier_parts,

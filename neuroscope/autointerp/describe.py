@@ -62,7 +62,13 @@ def quoted(item: str) -> str:
     shown = f"'{item}'" if '"' in item else f'"{item}"'
     if refusal(shown) is None:
         return shown
-    return " ".join(unicodedata.name(c, f"U+{ord(c):04X}").lower() for c in item[:3])
+    parts = re.findall(r"[^\W_]{1,20}|.", item, re.DOTALL)[:3]
+    return " ".join(f'"{part}"' if part.isalnum() else _sign_name(part) for part in parts)
+
+
+def _sign_name(character: str) -> str:
+    name = _BLANKS.get(character) or unicodedata.name(character, "").lower()
+    return name or f"U+{ord(character):04X}"
 
 
 def merged(items: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from neuroscope.errors import ArtefactError, LabelError
 CENTRE = 12
 """Column of the activating token in the window of an example."""
 
+EDGE = 3
 _EXAMPLES = ("feature", "kind", "rank", "activation", "window", "doc_id")
 _POOL = ("doc_id", "position", "window", "features", "offsets", "activations")
 
@@ -63,15 +64,20 @@ def is_for_labelling(doc_id: str) -> bool:
     return bool(hashlib.blake2b(doc_id.encode(), digest_size=1, person=b"pool side").digest()[0] & 1)
 
 
-def read_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
-    """A lazy frame of `columns`; `ArtefactError` when the file is missing, unreadable or lacks one."""
+def scan(path: Path) -> tuple[pl.LazyFrame, list[str]]:
+    """A lazy frame and the names of its columns; `ArtefactError` when the file is missing or unreadable."""
     try:
         frame = pl.scan_parquet(path)
-        present = frame.collect_schema().names()
+        return frame, frame.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ArtefactError(
-            f"{path} cannot be read: {error}. Make it anew with `snakemake examples`."
+            f"{path} cannot be read: {error}. Make it anew with `snakemake labels`."
         ) from error
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:
+    """A lazy frame of `columns`; `ArtefactError` when the file is missing, unreadable or lacks one."""
+    frame, present = scan(path)
     missing = [name for name in columns if name not in present]
     if missing:
         raise ArtefactError(f"{path} lacks the columns {', '.join(missing)}; it has {', '.join(present)}.")
@@ -165,14 +171,17 @@ class PoolSide:
         return np.unique(self.window[self.rows.get(feature, slice(0, 0))])
 
     def firings(self, feature: int, *, without: frozenset[str] = frozenset(), limit: int) -> Examples:
-        """Up to `limit` firings, each token once, none of a document in `without`; evenly over the documents."""
+        """Up to `limit` firings, each token once, none of a document in `without`; evenly over the documents.
+
+        Firings at a window's edge are left out: their word may be cut off.
+        """
         rows = self.rows.get(feature, slice(0, 0))
         seen: dict[tuple[str, int], int] = {}
         for index, (row, offset) in enumerate(
             zip(self.window[rows].tolist(), self.offset[rows].tolist(), strict=True)
         ):
             document = self.documents[row]
-            if document not in without:
+            if document not in without and EDGE <= offset < self.windows.shape[1] - EDGE:
                 seen.setdefault((document, int(self.positions[row]) + offset), index)
         found = np.array([seen[place] for place in sorted(seen)], np.int64)
         if len(found) > limit:

@@ -49,7 +49,8 @@ def _found(
     case: Case, kind: str, values: Sequence[int], where: Mapping[int, int], counts: Mapping[int, int]
 ) -> Found | None:
     chosen = _pick(case, values, where, counts)
-    items = tuple(case.vocabulary.words[number] for number in chosen)
+    spelled = case.vocabulary.words.__getitem__ if kind == "piece" else case.background.spelled
+    items = tuple(map(spelled, chosen))
     if not items or not all(items):
         return None
     return Found(Rule(kind, items), *windows_and_rate(case.background, chosen, where, counts))
@@ -103,7 +104,7 @@ def find_next(case: Case) -> Found | None:
     found = _found(case, "before", after, background.windows_of, background.count_of)
     if found is None:
         return None
-    numbers = {case.vocabulary.find(item) for item in found.rule.items}
+    numbers = {case.vocabulary.find(item.casefold()) for item in found.rule.items}
     if len(numbers & case.promoted) * 2 < len(numbers):
         return found
     return Found(Rule("before", found.rule.items, predicted=True), found.windows, found.token_rate)
@@ -192,7 +193,7 @@ def find_context(case: Case) -> Found | None:
     )
     if not chosen:
         return None
-    items = tuple(case.vocabulary.words[number] for number in chosen)
+    items = tuple(map(background.spelled, chosen))
     windows, _ = windows_and_rate(background, chosen, where, {})
     one = Found(Rule("context", items), windows, windows.bit_count() / background.size)
     if len(chosen) < 4:

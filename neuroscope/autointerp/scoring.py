@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from neuroscope.autointerp.accuracy import Confusion, balanced_accuracy
 from neuroscope.autointerp.background import bitset, members, postings, union
-from neuroscope.autointerp.evidence import CENTRE, ExampleTable, PoolSide, read_columns
+from neuroscope.autointerp.evidence import CENTRE, ExampleTable, PoolSide, read_columns, scan
 from neuroscope.autointerp.rules import Rule, hits
 from neuroscope.autointerp.words import TokenText, Vocabulary, Words
 from neuroscope.errors import LabelError
@@ -212,7 +212,7 @@ def read_rules(labels: Sequence[Path]) -> tuple[Mapping[int, list[tuple[str, Rul
 
 def _rows_of(labels: Sequence[Path]) -> Iterator[tuple[int, str, str | None]]:
     for path in labels:
-        has_rule = "rule" in pl.read_parquet_schema(path)
+        has_rule = "rule" in scan(path)[1]
         frame = read_columns(path, ("feature", "source", *(["rule"] if has_rule else [])))
         if not has_rule:
             frame = frame.with_columns(rule=pl.lit(None, pl.String))

@@ -88,12 +88,13 @@ def _shares(values: Sequence[float], total: float) -> list[float]:
 def _result(request: LabelRequest, case: Case, best: Candidate) -> LabelResult:
     rule = fitting(best.rule)
     label = describe(rule, _instances(case, rule))
+    covered = case.coverage(rule)
     return LabelResult(
         request.feature,
         "labelled",
         validate(label),
-        confidence(best, len(case)),
-        f"holds for {best.coverage:.0%} of {len(case)} examples and {best.false_rate:.0%} of other windows",
+        confidence((covered + best.coverage) / 2, best.false_rate, len(case)),
+        f"holds for {covered:.0%} of {len(case)} examples and {best.false_rate:.0%} of other windows",
         rule.to_json(),
     )
 
@@ -110,10 +111,13 @@ def _instances(case: Case, rule: Rule) -> list[str]:
     return list({word.casefold(): word for word in reversed(common)}.values())[:-4:-1]
 
 
-def confidence(best: Candidate, n_examples: int) -> str:
-    """By the share of examples the label covers; lower when much ordinary text satisfies it too."""
-    if n_examples < SPARSE or best.coverage < 0.4 or best.false_rate > 0.5:
+def confidence(coverage: float, false_rate: float, n_examples: int) -> str:
+    """By the share of examples the label covers; lower when much ordinary text satisfies it too.
+
+    `coverage` is the mean of two: of all examples, and of examples that the rule was not found in.
+    """
+    if n_examples < SPARSE or coverage < 0.4 or false_rate > 0.5:
         return "low"
-    if best.coverage < 0.75 or best.false_rate > 0.2:
+    if coverage < 0.75 or false_rate > 0.2:
         return "medium"
     return "high"
