@@ -1,8 +1,12 @@
 """How gunicorn runs `neuroscope.wsgi`: two ports, one gevent worker, an end within three seconds."""
 
 from neuroscope import settings
+from neuroscope.errors import NeuroscopeError
 
-_serve = settings.load().serve
+try:
+    _serve = settings.load().serve
+except NeuroscopeError as error:
+    raise SystemExit(f"Not started: {error}") from None
 _host = f"[{_serve.host}]" if ":" in _serve.host else _serve.host
 
 bind = [f"{_host}:{_serve.port}", f"{_host}:{_serve.features_port}"]  # the chat first, the features second

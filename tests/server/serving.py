@@ -23,11 +23,11 @@ ROOT = Path(__file__).parents[2]
 
 T = TypeVar("T")
 
-http = httpx.Client(verify=False, timeout=30)
+http = httpx.Client(verify=False, timeout=120)
 """One client for all: making one reads every certificate of the machine."""
 
 
-def wait_until(condition: Callable[[], T], *, seconds: float = 20.0, what: str = "the condition") -> T:
+def wait_until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:
     """The first true value of `condition`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -96,7 +96,7 @@ class Server:
         """From the features port."""
         return http.get(f"{self.features_url}{path}", **more)
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, seconds: float = 300.0) -> None:
         wait_until(
             lambda: "Neuroscope is ready." in self.output or self._ended(), seconds=seconds, what="readiness"
         )
@@ -105,7 +105,7 @@ class Server:
         idle = {"running": False, "waiting": 0}
         wait_until(lambda: self.get("/readyz").json()["queue"] == idle, what="an idle model")
 
-    def stop(self, sig: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+    def stop(self, sig: int = signal.SIGTERM, seconds: float = 60.0) -> int:
         if self.process.poll() is None:
             self.process.send_signal(sig)
         return self.process.wait(seconds)
@@ -174,7 +174,7 @@ class EventStream:
     def __init__(
         self, port: int, path: str = "/v1/features/stream", headers: dict[str, str] | None = None
     ) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         lines = [f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self.socket.sendall("\r\n".join([*lines, "", ""]).encode())
@@ -240,7 +240,7 @@ class EventStream:
             self._file.readline()
 
 
-def raw_request(port: int, request: bytes, *, seconds: float = 20.0) -> bytes:
+def raw_request(port: int, request: bytes, *, seconds: float = 60.0) -> bytes:
     """The one answer to these bytes, whose length it states, or everything until the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         connection.sendall(request)

@@ -1,0 +1,135 @@
+"""The model's thread and its queue, with jobs that do nothing but tell."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import gevent
+import pytest
+
+from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.problems import Problem
+
+
+class Telling:
+    """A job that yields numbers and writes down what happens to it."""
+
+    def __init__(
+        self, count: int = 3, *, fails: bool = False, wait: Callable[[], None] = lambda: None
+    ) -> None:
+        self.cancelled = False
+        self.count = count
+        self.fails = fails
+        self.wait = wait
+        self.received: list[int] = []
+        self.ends: list[BaseException | None] = []
+        self.thread: int | None = None
+
+    def results(self) -> Iterator[int]:
+        self.thread = threading.get_ident()
+        for number in range(self.count):
+            self.wait()
+            if self.cancelled:
+                return
+            if self.fails and number == 1:
+                raise RuntimeError("as told")
+            yield number
+
+    def receive(self, result: int) -> None:
+        assert threading.get_ident() != self.thread, "results are received in the hub"
+        self.received.append(result)
+
+    def finish(self, error: BaseException | None) -> None:
+        self.ends.append(error)
+
+
+@pytest.fixture
+def inference() -> Inference:
+    return Inference(NativeThread(), 2)
+
+
+def test_results_come_in_order_and_one_end(inference: Inference) -> None:
+    job = Telling(50)
+    inference.submit(job)
+    assert inference.wait_idle(10)
+    assert job.received == list(range(50))
+    assert job.ends == [None]
+
+
+def test_a_failing_job_ends_with_its_error_and_the_next_one_runs(inference: Inference) -> None:
+    failing, next_one = Telling(fails=True), Telling()
+    inference.submit(failing)
+    inference.submit(next_one)
+    assert inference.wait_idle(10)
+    assert failing.received == [0]
+    assert str(failing.ends[0]) == "as told"
+    assert next_one.ends == [None]
+
+
+def test_a_job_whose_results_cannot_be_received_does_not_stop_the_others(inference: Inference) -> None:
+    class Broken(Telling):
+        def receive(self, result: int) -> None:
+            raise KeyError(result)
+
+    broken, next_one = Broken(), Telling()
+    inference.submit(broken)
+    inference.submit(next_one)
+    assert inference.wait_idle(10)
+    assert broken.ends == [None]
+    assert next_one.received == [0, 1, 2]
+
+
+def test_a_waiting_job_can_leave_and_never_runs(inference: Inference) -> None:
+    gate = threading.Event()
+    running, waiting = (
+        Telling(wait=lambda: time.sleep(0.001) if gate.is_set() else time.sleep(0.05)),
+        Telling(),
+    )
+    inference.submit(running)
+    inference.submit(waiting)
+    inference.cancel(waiting)
+    assert waiting.ends == [None]
+    gate.set()
+    assert inference.wait_idle(10)
+    assert waiting.thread is None
+    assert running.received == [0, 1, 2]
+
+
+def test_a_running_job_ends_at_its_next_result(inference: Inference) -> None:
+    job = Telling(100_000, wait=lambda: time.sleep(0.001))
+    inference.submit(job)
+    while not job.received:
+        gevent.sleep(0.001)
+    inference.cancel_all()
+    assert inference.wait_idle(10)
+    assert len(job.received) < 10_000
+    assert job.ends == [None]
+
+
+def test_places_are_counted_and_given_back_once(inference: Inference) -> None:
+    places = [inference.take_place() for _ in range(3)]
+    with pytest.raises(Problem, match="queue is full") as full:
+        inference.take_place()
+    assert (full.value.status, full.value.retry_after_s) == (429, 5)
+    places[0]()
+    places[0]()
+    inference.take_place()
+    with pytest.raises(Problem):
+        inference.take_place()
+
+
+def test_the_hub_goes_on_while_the_thread_works() -> None:
+    thread, ticks = NativeThread(), 0
+    done = gevent.spawn(thread.call, time.sleep, 0.2)
+    while not done.ready():
+        ticks += 1
+        gevent.sleep(0.001)
+    assert ticks > 5
+
+
+def test_what_a_call_raises_is_raised_and_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        NativeThread().call(divmod, 1, 0)
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,222 @@
+"""The process: how it starts, refuses to start, loads behind a healthy port, and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from serving import ROOT, EventStream, Server, free_ports, http, launch, serving, wait_until, write_config
+
+SLACK = float(os.environ.get("NEUROSCOPE_TEST_SLACK", "1"))
+"""Times the limits below: more on a machine that is busy with other things."""
+
+
+def refused_start(folder: Path, *flags: str, conf: bool = True, **env: str) -> tuple[int, str]:
+    """Exit status and output of a start that must fail."""
+    chat, features = free_ports()
+    config = write_config(folder, serve={"port": chat, "features_port": features})
+    log = folder / "log"
+    process = launch(config, "scripted_wsgi", log, *flags, env=env, conf=conf)
+    try:
+        return process.wait(120), log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("flags", "env", "conf", "reason"),
+    [
+        (["-k", "sync"], {}, True, "worker is of the kind 'sync', not gevent"),
+        (["-k", "gthread"], {}, True, "worker is of the kind 'gthread', not gevent"),
+        (["-w", "2"], {}, True, "2 workers would each load the model"),
+        (["--preload"], {}, True, "outside a gunicorn worker (--preload, or another server)"),
+        (["-b", "127.0.0.1:0"], {}, True, "it listens on 1 addresses"),
+        (["-b", "127.0.0.1:0"], {}, False, "worker is of the kind 'sync', not gevent"),
+        (["-b", "127.0.0.1:0", "-k", "gevent"], {"WEB_CONCURRENCY": "3"}, False, "3 workers would each load"),
+    ],
+    ids=str,
+)
+def test_a_wrong_start_is_refused_with_the_right_command(
+    tmp_path: Path, flags: list[str], env: dict[str, str], conf: bool, reason: str
+) -> None:
+    status, output = refused_start(tmp_path, *flags, conf=conf, **env)
+    assert status != 0
+    assert reason in output
+    assert "gunicorn -c gunicorn.conf.py neuroscope.wsgi" in output
+    assert "Traceback" not in output
+
+
+def test_an_address_others_can_reach_is_refused_without_a_key(tmp_path: Path) -> None:
+    status, output = refused_start(tmp_path, "-b", "0.0.0.0:0", "-b", "127.0.0.1:0")
+    assert status != 0
+    assert "Binding to 0.0.0.0 lets other machines read every conversation" in output
+    assert "Set NEUROSCOPE_API_KEY" in output
+    assert "Traceback" not in output
+
+
+def test_a_wrong_setting_is_named_without_a_traceback(tmp_path: Path) -> None:
+    status, output = refused_start(tmp_path, NEUROSCOPE_PAIRING="tiney")
+    assert status != 0
+    assert "There is no pairing 'tiney'. Did you mean tiny?" in output
+    assert "Traceback" not in output
+
+
+def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -> None:
+    status, output = refused_start(
+        tmp_path, SCRIPTED_LOAD_ERROR="The model is on the moon. Fetch it with `rocket`."
+    )
+    assert status != 0
+    assert "Not started: The model is on the moon. Fetch it with `rocket`." in output
+    assert "Traceback" not in output
+
+
+def test_asking_the_module_for_anything_else_starts_nothing() -> None:
+    code = "import neuroscope.wsgi, sys; assert 'torch' not in sys.modules; neuroscope.wsgi.nothing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert "has no attribute 'nothing'" in done.stderr
+
+
+def test_it_is_alive_and_not_ready_while_it_loads(tmp_path: Path) -> None:
+    with serving(tmp_path, env={"SCRIPTED_LOAD_SECONDS": "5"}, ready=False) as server:
+        wait_until(lambda: answers(server), seconds=60, what="a port")
+        assert http.get(f"{server.chat_url}/healthz").status_code == 200
+        ready = http.get(f"{server.chat_url}/readyz")
+        assert ready.status_code == 503
+        assert ready.json()["status"] == "loading"
+        assert ready.json()["stage"] == "reading the script"
+        for response in (
+            server.chat("too early"),
+            http.get(f"{server.chat_url}/v1/models"),
+            server.get("/v1/features/labels"),
+        ):
+            assert response.status_code == 503
+            assert response.json()["error"]["code"] == "loading"
+            assert int(response.headers["retry-after"]) > 0
+        with EventStream(server.features_port) as early:
+            assert early.status == 200
+            server.wait_ready()
+            assert server.get("/readyz").status_code == 200
+            server.chat("now")
+            assert early.until("generation_complete")
+
+
+def answers(server: Server) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def children(server: Server) -> list[psutil.Process]:
+    return list(psutil.Process(server.process.pid).children(recursive=True))
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
+def test_the_end_comes_within_three_seconds_with_a_last_event_for_everyone(tmp_path: Path, sign: int) -> None:
+    with serving(tmp_path, serve={"max_streams": 210}) as server:
+        streams = [EventStream(server.features_port) for _ in range(200)]
+        openings = [stream.blocks() for stream in streams]
+        for blocks in openings:
+            next(blocks)
+        stuck = socket.create_connection(("127.0.0.1", server.features_port))
+        stuck.sendall(b"GET /v1/features/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        idle = socket.create_connection(("127.0.0.1", server.port))
+        body = (
+            b'{"stream": true, "messages": [{"role": "user", "content": "[delay=0.1] ' + b"w " * 200 + b'"}]}'
+        )
+        chat = socket.create_connection(("127.0.0.1", server.port))
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        chat.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        streams[0].take(2)
+        workers = children(server)
+        started = time.monotonic()
+        status = server.stop(sign)
+        assert time.monotonic() - started < 3 * SLACK
+        assert status == 0
+        assert not any(worker.is_running() for worker in workers)
+        for stream in streams:
+            *_, complete, shutdown = list(stream.events())
+            assert complete.data["finish_reason"] == "shutdown"
+            assert shutdown.name == "shutdown"
+            stream.close()
+        answer = b""
+        while piece := chat.recv(65536):
+            answer += piece
+        assert b'"code":"shutdown"' in answer
+        assert b"data: [DONE]" in answer
+        for connection in (stuck, idle, chat):
+            connection.close()
+        assert "Traceback" not in server.output
+
+
+def test_an_answer_may_be_finished_when_the_drain_time_allows(tmp_path: Path) -> None:
+    with serving(tmp_path, serve={"drain_s": 30}) as server:
+        body = {"messages": [{"role": "user", "content": "[delay=0.2] a b c d e"}], "stream": True}
+        with http.stream("POST", f"{server.chat_url}/v1/chat/completions", json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            server.process.send_signal(signal.SIGTERM)
+            rest = list(lines)
+        assert "data: [DONE]" in rest
+        assert any('"content":" e"' in line for line in rest)
+        assert server.process.wait(20) == 0
+
+
+def test_a_whole_answer_in_the_making_gets_a_503(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        body = b'{"messages": [{"role": "user", "content": "[prefill=60] never"}]}'
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as waiting:
+            waiting.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_until(lambda: server.get("/readyz").json()["queue"]["running"], what="the model to be busy")
+            server.stop()
+            answer = waiting.recv(65536)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b'"code":"shutdown"' in answer
+
+
+def test_it_ends_while_loading(tmp_path: Path) -> None:
+    with serving(tmp_path, env={"SCRIPTED_LOAD_SECONDS": "60"}, ready=False) as server:
+        wait_until(lambda: answers(server), seconds=60, what="a port")
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 3 * SLACK
+
+
+def test_the_banner_says_where_and_what(server: Server) -> None:
+    output = server.output
+    for line in (
+        f"chat      {server.chat_url}/v1",
+        f"features  {server.features_url}/v1/features/stream",
+        "model     scripted/model on none, none",
+        "SAE       scripted/sae, layer 7, 32 features",
+        "filter    frequency, threshold 0.5, top 10",
+        "labels    28 from test",
+    ):
+        assert line in output
+    assert "Traceback" not in output.partition("the script says so")[0]
+
+
+def test_the_commands_of_the_banner_work(server: Server, tmp_path: Path) -> None:
+    banner = server.output.partition("Neuroscope is ready.")[2].partition("Ctrl-C")[0]
+    lines = banner.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip().startswith("curl -H"))
+    script = tmp_path / "ask.sh"
+    script.write_text("\n".join(lines[start : start + 2]))
+    asked = subprocess.run(["sh", str(script)], capture_output=True, text=True, check=True, timeout=60)
+    assert '"content":"Where is Paris?"' in asked.stdout
+    python = banner.partition("From Python:")[2]
+    snippet = "\n".join(line.removeprefix("  ") for line in python.splitlines())
+    done = subprocess.run(
+        [sys.executable, "-c", snippet], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stdout.strip() == "Where is Paris?"

@@ -1,0 +1,274 @@
+"""The whole server around a real, tiny, random model: `gunicorn neuroscope.wsgi` as it is shipped."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakes.tiny import CONTEXT, D_SAE, TINY_LAYER
+from serving import Event, EventStream, Server, http, serving, wait_until, write_config
+from tiny_pairing import ALWAYS_ON, fingerprint, pairing, write_results
+
+from neuroscope.engine import Engine
+
+SEEDED = {"seed": 7, "temperature": 1, "max_tokens": 24}
+
+
+@pytest.fixture(scope="module")
+def tiny(
+    tmp_path_factory: pytest.TempPathFactory, tiny_gemma_path: Path, tiny_sae_path: Path
+) -> Iterator[Server]:
+    """A server of the tiny Gemma 2 with fitting results."""
+    folder = tmp_path_factory.mktemp("tiny")
+    made_of = pairing(tiny_gemma_path, tiny_sae_path)
+    config = write_config(folder, pairing=made_of)
+    write_results(folder / "results/tiny", fingerprint(config))
+    with serving(folder, app="neuroscope.wsgi", pairing=made_of, device="cpu") as running:
+        yield running
+
+
+def streamed(server: Server, content: str, **more: Any) -> tuple[str, list[dict[str, Any]]]:
+    """The text of a streamed answer and its chunks."""
+    lines = server.chat(content, stream=True, **more).text.split("\n\n")
+    assert lines[-2] == "data: [DONE]"
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    deltas = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
+    return "".join(delta or "" for delta in deltas), chunks
+
+
+def events_of(server: Server, query: str, content: str, **more: Any) -> tuple[dict[str, Any], list[Event]]:
+    """An answer and its events as a subscriber with that query sees them."""
+    with EventStream(server.features_port, f"/v1/features/stream{query}") as subscriber:
+        next(subscriber.blocks())
+        answer = server.chat(content, **more).json()
+        return answer, subscriber.until("generation_complete")
+
+
+def test_it_says_what_it_has_loaded(tiny: Server) -> None:
+    ready = tiny.get("/readyz").json()
+    assert ready["status"] == "ready"
+    assert ready["degraded"] == []
+    assert ready["model"] == "tiny"
+    assert ready["dtype"] == "float32"
+    assert ready["context_length"] == CONTEXT
+    assert ready["sae"]["layer"] == TINY_LAYER
+    assert ready["sae"]["width"] == D_SAE
+    assert ready["stats"] == {"tokens": 1000}
+    assert ready["labels"] == {"count": D_SAE // 2, "sources": {"tokens": D_SAE // 2}}
+    assert "labels    32 from tokens" in tiny.output
+
+
+def test_a_seed_gives_the_same_text_and_usage_in_both_modes(tiny: Server) -> None:
+    first = tiny.chat("hello", **SEEDED).json()
+    for _ in range(2):
+        again = tiny.chat("hello", **SEEDED).json()
+        assert again["choices"] == first["choices"]
+        assert again["usage"] == first["usage"], "also when the prompt was cached"
+        text, chunks = streamed(tiny, "hello", stream_options={"include_usage": True}, **SEEDED)
+        assert text == first["choices"][0]["message"]["content"]
+        assert chunks[-1]["usage"] == first["usage"]
+    assert tiny.chat("hello", **{**SEEDED, "seed": 8}).json()["choices"] != first["choices"]
+
+
+def test_every_token_has_its_event_and_the_tokens_are_the_answer(tiny: Server) -> None:
+    for seed in range(3):
+        answer, events = events_of(tiny, "", "hello", **{**SEEDED, "seed": seed})
+        *activations, complete = events
+        assert [event.data["token_index"] for event in activations] == list(range(len(activations)))
+        assert "".join(e.data["token"] for e in activations) == answer["choices"][0]["message"]["content"]
+        assert complete.data["total_tokens"] == answer["usage"]["completion_tokens"]
+        assert activations[0].data["position"] == answer["usage"]["prompt_tokens"]
+        assert {e.data["completion_id"] for e in events} == {answer["id"]}
+
+
+def test_a_stop_string_is_cut_alike_in_both_modes_and_in_the_events(tiny: Server) -> None:
+    whole = tiny.chat("hello", **SEEDED).json()["choices"][0]["message"]["content"]
+    stop = whole[len(whole) // 2 : len(whole) // 2 + 3]
+    answer, events = events_of(tiny, "", "hello", stop=stop, **SEEDED)
+    content = answer["choices"][0]["message"]["content"]
+    assert content == whole[: whole.index(stop)]
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert streamed(tiny, "hello", stop=[stop], **SEEDED)[0] == content
+    assert "".join(event.data["token"] for event in events[:-1]) == content
+
+
+def test_events_are_those_of_one_pass_over_the_whole_text(tiny: Server, tiny_engine: Engine) -> None:
+    """The oracle: prompt and answer in one forward pass without a cache; feature for feature, position for position."""
+    prompt = tiny_engine.prepare([{"role": "user", "content": "hello there"}])
+    _, events = events_of(tiny, f"?filter=none&top_k={D_SAE}", "hello there", **SEEDED)
+    _, before = events_of(tiny, f"?filter=none&top_k={D_SAE}&align=producer", "hello there", **SEEDED)
+    generated = [event.data["token_id"] for event in events[:-1]]
+    encoded = tiny_engine.encode(
+        type(prompt)([*prompt.ids, *generated], [*prompt.content, *[True] * len(generated)])
+    )
+    for event, producer in zip(events[:-1], before[:-1], strict=True):
+        position = event.data["position"]
+        for seen, at in ((event, position), (producer, position - 1)):
+            expected = dict(
+                zip(encoded[at].acts.indices.tolist(), encoded[at].acts.values.tolist(), strict=True)
+            )
+            found = {f["index"]: f["activation"] for f in seen.data["top_features"]}
+            assert set(found) ^ set(expected) <= {
+                i for i, v in (expected | found).items() if abs(v - 2) < 1e-3
+            }
+            both = sorted(set(found) & set(expected))
+            np.testing.assert_allclose([found[i] for i in both], [expected[i] for i in both], rtol=1e-3)
+        assert event.data["fvu"] == pytest.approx(encoded[position].fvu, rel=1e-2)
+
+
+def test_the_filter_hides_what_the_statistics_call_frequent(tiny: Server) -> None:
+    _, plain = events_of(tiny, f"?filter=none&top_k={D_SAE}", "hello", **SEEDED)
+    _, filtered = events_of(tiny, f"?top_k={D_SAE}", "hello", **SEEDED)
+    for shown, kept in zip(plain[:-1], filtered[:-1], strict=True):
+        everything = [f["index"] for f in shown.data["top_features"]]
+        assert [f["index"] for f in kept.data["top_features"]] == [i for i in everything if i != ALWAYS_ON]
+        assert kept.data["filtered_count"] == everything.count(ALWAYS_ON)
+        for feature in shown.data["top_features"]:
+            assert feature["surprise"] == pytest.approx(feature["activation"] - 2, rel=1e-3, abs=1e-3)
+            even = feature["index"] % 2 == 0
+            assert feature["label"] == (
+                f"label of {feature['index']}" if even else f"feature_{feature['index']}"
+            )
+
+
+def test_logprobs_are_those_of_a_distribution(tiny: Server) -> None:
+    choice = tiny.chat("hello", logprobs=True, top_logprobs=20, **SEEDED).json()["choices"][0]
+    entries = choice["logprobs"]["content"]
+    assert (
+        b"".join(bytes(e["bytes"]) for e in entries).decode("utf-8", "replace")
+        == choice["message"]["content"]
+    )
+    for entry in entries:
+        top = [t["logprob"] for t in entry["top_logprobs"]]
+        assert top == sorted(top, reverse=True)
+        assert sum(np.exp(top)) <= 1 + 1e-6
+        assert entry["logprob"] <= top[0] + 1e-6
+
+
+def test_a_bias_and_greedy_sampling_decide_the_token(tiny: Server) -> None:
+    answer, events = events_of(tiny, "", "hello", logit_bias={"70": 100}, temperature=0, max_tokens=3)
+    assert [event.data["token_id"] for event in events[:-1]] == [70] * 3
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_token_that_does_not_exist_cannot_be_biased(tiny: Server) -> None:
+    refused = tiny.chat("hello", logit_bias={"9999": 1})
+    assert refused.status_code == 400
+    assert "9999" in refused.json()["error"]["message"]
+
+
+def test_conversations_of_every_shape_are_answered_or_refused(tiny: Server) -> None:
+    user = {"role": "user", "content": "hello"}
+    for messages in (
+        [{"role": "system", "content": "be kind"}, user],
+        [{"role": "system", "content": "only this"}],
+        [{"role": "developer", "content": ""}, user],
+        [user, user],
+        [user, {"role": "system", "content": "late"}, user],
+        [user, {"role": "assistant", "content": "hi"}, user],
+        [{"role": "user", "content": "<eos><start_of_turn>model\n<bos>"}],
+        [{"role": "user", "content": "\x00\u202e👩‍👩‍👧"}],
+    ):
+        body = {"messages": messages, "max_tokens": 3}
+        answer = http.post(f"{tiny.chat_url}/v1/chat/completions", json=body)
+        assert answer.status_code == 200, (messages, answer.text)
+
+
+def test_what_the_models_template_refuses_is_the_clients_to_change(tiny: Server) -> None:
+    body = {"messages": [{"role": "assistant", "content": "first"}, {"role": "user", "content": "hello"}]}
+    refused = http.post(f"{tiny.chat_url}/v1/chat/completions", json=body)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["code"] == "invalid_prompt"
+    assert "must alternate" in refused.json()["error"]["message"]
+
+
+def test_the_context_is_filled_and_not_exceeded(tiny: Server) -> None:
+    scaffold = tiny.chat("é", max_tokens=1).json()["usage"]["prompt_tokens"] - 2  # a byte a token
+    content = "é" * ((CONTEXT - scaffold) // 2 - 2)
+    full = tiny.chat(content, logit_bias={"70": 100}, temperature=0).json()
+    assert full["usage"]["total_tokens"] == CONTEXT
+    assert full["choices"][0]["finish_reason"] == "length"
+    too_long = tiny.chat("é" * CONTEXT)
+    assert too_long.status_code == 400
+    assert too_long.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_raw_prompts_are_completed(tiny: Server) -> None:
+    body = {"prompt": "the user said", "max_tokens": 5, "seed": 1}
+    answer = http.post(f"{tiny.chat_url}/v1/completions", json=body).json()
+    assert answer["usage"]["completion_tokens"] <= 5
+    assert isinstance(answer["choices"][0]["text"], str)
+
+
+def test_what_is_known_of_a_feature(tiny: Server) -> None:
+    feature = tiny.get("/v1/features/4").json()
+    assert feature["label"] == "label of 4"
+    assert feature["source"] == "tokens"
+    assert feature["confidence"] == "high"
+    assert feature["firing_rate"] == 0.1
+    assert feature["mean_firing"] == 2
+    assert feature["examples"][0]["activation"] == 9.5
+    assert feature["examples"][0]["token"] == "A"
+    assert tiny.get("/v1/features/5").json()["label"] == "feature_5"
+    found = tiny.get("/v1/features/search?q=label of 6").json()["features"]
+    assert [row["feature"] for row in found] == [6, 60, 62]
+
+
+def test_lookups_do_not_stop_a_generation(tiny: Server) -> None:
+    done = threading.Event()
+
+    def look_up() -> None:
+        while not done.is_set():
+            assert tiny.get("/v1/features/4").status_code == 200
+
+    reader = threading.Thread(target=look_up)
+    reader.start()
+    _, events = events_of(tiny, "", "hello", **SEEDED)
+    done.set()
+    reader.join(20)
+    assert len(events) > 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("missing", "There is no results database at"),
+        ("foreign", "results.duckdb is about something else and not used (layer: made with 5, in use is 1)"),
+        ("truncated", "is damaged or not the file its manifest describes"),
+        ("no manifest", "manifest.json is missing"),
+    ],
+)
+def test_results_that_do_not_fit_are_not_used_and_it_serves_all_the_same(
+    tmp_path: Path, tiny_gemma_path: Path, tiny_sae_path: Path, damage: str, reason: str
+) -> None:
+    made_of = pairing(tiny_gemma_path, tiny_sae_path)
+    used = fingerprint(write_config(tmp_path, pairing=made_of))
+    if damage != "missing":
+        foreign = type(used).from_dict({**used.to_dict(), "layer": 5}) if damage == "foreign" else used
+        path = write_results(tmp_path / "results/tiny", foreign)
+        if damage == "truncated":
+            path.write_bytes(path.read_bytes()[:-4096])
+        if damage == "no manifest":
+            (path.parent / "manifest.json").unlink()
+    with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu") as server:
+        ready = server.get("/readyz").json()
+        assert ready["status"] == "degraded"
+        assert len(ready["degraded"]) == 2
+        for sentence in ready["degraded"]:
+            assert reason in sentence
+            assert "NEUROSCOPE_PAIRING=tiny snakemake --cores 4 labels" in sentence
+        assert ready["ranking"]["filter"] == "none"
+        answer, events = events_of(server, "", "hello", **SEEDED)
+        assert answer["choices"][0]["message"]["content"] is not None
+        assert events[-1].data["degraded"] == ready["degraded"]
+        for feature in events[0].data["top_features"]:
+            assert feature["label"] == f"feature_{feature['index']}"
+            assert feature["surprise"] is None
+        assert events[0].data["filtered_count"] == 0
+        assert "missing" in server.output
+        assert wait_until(lambda: server.get("/v1/features/4").json())["label"] == "feature_4"

@@ -1,0 +1,23 @@
+"""The stand-in keeps step with what it stands in for."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+from scripted import ScriptedEngine, ScriptedStep
+
+from neuroscope.engine import Engine, Step
+
+
+def test_the_scripted_step_has_the_engines_fields() -> None:
+    assert list(ScriptedStep._fields) == [field.name for field in dataclasses.fields(Step)]
+
+
+def test_the_scripted_engine_is_called_as_the_engine_is() -> None:
+    for name in ("prepare", "generate"):
+        own = inspect.signature(getattr(ScriptedEngine, name)).parameters.values()
+        real = inspect.signature(getattr(Engine, name)).parameters.values()
+        assert [parameter.kind for parameter in own] == [parameter.kind for parameter in real]
+        keywords = [p.name for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        assert keywords == [p.name for p in real if p.kind is inspect.Parameter.KEYWORD_ONLY]
