@@ -59,17 +59,19 @@ def tiny(tiny_llama_path: Path, tiny_sae_path: Path) -> TinySweep:
 def test_max_activating_collection(tiny: TinySweep, tmp_path: Path) -> None:
     """A corpus through model and SAE; examples against the slow version that looks at every token."""
     chunks = plan_chunks(tiny.documents, 60, 8)
+    corpus = tmp_path / "corpus.parquet"
+    tiny.documents.write_parquet(corpus)
     sweep_chunks(
         chunks,
-        tiny.documents,
+        corpus,
         tiny.instrument,
         tiny.chat,
         fingerprint=FINGERPRINT,
         options=OPTIONS,
-        folder=tmp_path,
+        folder=tmp_path / "chunks",
         progress=False,
     )
-    paths = [chunk_path(tmp_path, chunk, FINGERPRINT, OPTIONS) for chunk in chunks]
+    paths = [chunk_path(tmp_path / "chunks", chunk, FINGERPRINT, OPTIONS) for chunk in chunks]
     examples = examples_frame(merge_chunks(chunks, paths, D_SAE, OPTIONS), chunks, paths)
     tops = examples.filter(pl.col("kind") == "top")
     expected = largest_by_looking_at_everything(tiny, {d for chunk in chunks for d in chunk.doc_ids})

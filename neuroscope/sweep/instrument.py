@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from neuroscope.errors import ArtefactError, ModelError
 from neuroscope.identity import fingerprint_of
 from neuroscope.manifest import Fingerprint, SourcesLock, library_versions
@@ -73,10 +71,6 @@ def _sae_file(path: Path) -> Path:
 
 def _conditions(settings: Settings, model: Any) -> dict[str, Any]:
     """Everything besides model, SAE and text that float results depend on."""
-    device = model.device
-    hardware = torch.backends.cpu.get_cpu_capability()
-    if device.type != "cpu":
-        hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
         "window": settings.sweep.window,
         "batch": settings.sweep.batch,
@@ -84,7 +78,6 @@ def _conditions(settings: Settings, model: Any) -> dict[str, Any]:
         "threads": settings.sweep.threads,
         "outlier_norm": settings.sweep.outlier_norm,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "device": device.type,
-        "hardware": hardware,
+        "device": model.device.type,
         **library_versions(),
     }

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.sweep.activations import BatchLimit, Instrument, measure
 from neuroscope.sweep.chunk_file import ChunkFile, write_chunk
 from neuroscope.sweep.collect import collect
+from neuroscope.sweep.documents import count_characters, read_texts
 from neuroscope.sweep.plan import Chunk, SweepOptions, chunk_key
 from neuroscope.sweep.progress import token_bar
 from neuroscope.sweep.windows import tokenize
@@ -33,7 +32,7 @@ def chunk_path(folder: Path, chunk: Chunk, fingerprint: Fingerprint, options: Sw
 
 def sweep_chunks(
     chunks: Sequence[Chunk],
-    documents: pl.DataFrame,
+    corpus: Path,
     instrument: Instrument,
     chat: ChatTokenizer,
     *,
@@ -43,20 +42,14 @@ def sweep_chunks(
     progress: bool = True,
     title: str = "sweep",
 ) -> dict[str, Any]:
-    """Make the files of `chunks` in `folder`, but for those already there; returns what was done.
-
-    `documents` has the columns doc_id and text.
-    """
-    paths = [chunk_path(folder, chunk, fingerprint, options) for chunk in chunks]
-    todo = [(chunk, path) for chunk, path in zip(chunks, paths, strict=True) if not is_done(path)]
-    wanted = [doc_id for chunk, _ in todo for doc_id in chunk.doc_ids]
-    found = documents.filter(pl.col("doc_id").is_in(wanted)).select("doc_id", "text")
-    text_of = dict(found.iter_rows())
+    """Make the files of `chunks` in `folder`, but for those already there; returns what was done."""
+    paths = {chunk.id: chunk_path(folder, chunk, fingerprint, options) for chunk in chunks}
+    todo = [chunk for chunk in chunks if not is_done(paths[chunk.id])]
+    characters = count_characters(corpus, todo) if todo else 0
     limit = BatchLimit(options.batch)
     tokens_run = 0
-    with token_bar(sum(map(len, text_of.values())), title, visible=progress) as bar:
-        for chunk, path in todo:
-            texts = [text_of[doc_id] for doc_id in chunk.doc_ids]
+    with token_bar(characters, title, visible=progress) as bar:
+        for chunk, texts in read_texts(corpus, todo):
             tokens = tokenize(chat, chunk.stratum, texts, bos=options.bos)
             bar.expect(sum(map(len, texts)), len(tokens))
             acts = measure(tokens, instrument, options, limit, bar.advance)
@@ -67,11 +60,11 @@ def sweep_chunks(
                 "quarantined": [chunk.doc_ids[row] for row in acts.quarantined.tolist()],
                 "batch": min(limit.rows, options.batch),
             }
-            write_chunk(path, collect(chunk, tokens, acts, instrument.sae.d_sae, options), notes)
+            write_chunk(paths[chunk.id], collect(chunk, tokens, acts, instrument.sae.d_sae, options), notes)
             tokens_run += len(tokens)
             bar.align()
     return {
-        "chunks": [{"id": chunk.id, "file": path.name} for chunk, path in zip(chunks, paths, strict=True)],
+        "chunks": [{"id": name, "file": path.name} for name, path in paths.items()],
         "computed": len(todo),
         "tokens": tokens_run,
         "batch": limit.rows,

@@ -15,11 +15,11 @@ from typing import Any
 import polars as pl
 import torch
 
-from neuroscope import corpus as corpus_files
 from neuroscope.errors import ArtefactError, ConfigError
 from neuroscope.manifest import Fingerprint
 from neuroscope.settings import Settings
 from neuroscope.sources import file_sha256, replace_atomically
+from neuroscope.sweep.documents import read_index
 from neuroscope.sweep.instrument import load_instrument
 from neuroscope.sweep.merging import ALL, examples_frame, merge_chunks, pool_frame, stats_frame
 from neuroscope.sweep.neighbours import neighbours as find_neighbours
@@ -82,13 +82,12 @@ def run_shard(
     if not 0 <= shard < shards:
         raise ConfigError(f"Shard {shard} of {shards} was asked for; shards are counted from 0.")
     torch.set_num_threads(settings.sweep.threads)
-    documents = corpus_files.read(corpus)
-    plan = planned(settings, documents, samples)
+    plan = planned(settings, read_index(corpus), samples)
     instrument, chat, fingerprint = load_instrument(settings, sae=sae, corpus_sha256=file_sha256(corpus))
     started = time.monotonic()
     done = sweep_chunks(
         plan[shard::shards],
-        documents,
+        corpus,
         instrument,
         chat,
         fingerprint=fingerprint,
@@ -123,7 +122,7 @@ def merge(
     shards differ in what made them or a planned chunk is in none.
     """
     options = sweep_options(settings)
-    plan = planned(settings, corpus_files.read(corpus), samples)
+    plan = planned(settings, read_index(corpus), samples)
     fingerprint = _common_fingerprint(shards)
     if fingerprint.corpus_sha256 != file_sha256(corpus):
         raise ArtefactError(f"{corpus} has changed since the sweep. Run `snakemake calibration` again.")

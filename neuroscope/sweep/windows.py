@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from neuroscope.errors import CorpusError
 from neuroscope.models.chat import ChatTokenizer
 
 CHAT = "chat"
@@ -45,7 +47,7 @@ def tokenize(chat: ChatTokenizer, stratum: str, texts: Sequence[str], *, bos: bo
     prompts = []
     for text in texts:
         if stratum == CHAT:
-            prompt = chat.render(json.loads(text), generation=False)
+            prompt = chat.render(_messages(text), generation=False)
         else:
             prompt = chat.encode_text(text, bos=False)
         skip = int(bos and prompt.ids[:1] == [chat.bos_id] and not prompt.content[0])
@@ -58,6 +60,16 @@ def tokenize(chat: ChatTokenizer, stratum: str, texts: Sequence[str], *, bos: bo
     begins = content & ((position == 0) | ~np.concatenate([[False], content[:-1]]))
     segment = np.where(content, np.cumsum(begins) - 1, -1).astype(np.int32)
     return ChunkTokens(ids, segment, document, position, lengths)
+
+
+def _messages(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CorpusError(
+            f"A document of the stratum {CHAT!r} is no conversation ({error}): {text[:80]!r}. Its documents are JSON "
+            'lists of {"role", "content"}; give plain text another stratum.'
+        ) from error
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny_sweep import TinySweep
 
+from neuroscope.errors import CorpusError
 from neuroscope.sweep.windows import CHAT, batches, make_batch, tokenize, windows_of
 
 
@@ -20,7 +21,7 @@ def tiny(tiny_llama_path: Path, tiny_sae_path: Path) -> TinySweep:
 def test_special_token_strings_in_text_are_text(tiny: TinySweep) -> None:
     text = "say <|eot_id|> and <|begin_of_text|> twice"
     tokens = tokenize(tiny.chat, "code", [text], bos=True)
-    assert not set(tokens.ids.tolist()) & tiny.chat.special_ids
+    assert not set(tokens.ids.tolist()) & set(tiny.tokenizer.added_tokens_decoder)
     assert tiny.tokenizer.decode(tokens.ids) == text
     assert (tokens.segment == 0).all()
 
@@ -41,7 +42,7 @@ def test_the_scaffold_of_a_conversation_is_no_content_and_messages_are_segments(
     assert parts == ["cats", "dogs bark"]
     assert tokens.segment.max() == 1
     scaffold = tokens.ids[tokens.segment < 0]
-    assert tiny.chat.special_ids & set(scaffold.tolist())
+    assert set(tiny.tokenizer.added_tokens_decoder) & set(scaffold.tolist())
     assert tokens.ids[0] != tiny.chat.bos_id  # windows put it back
 
 
@@ -80,3 +81,8 @@ def test_without_bos_a_window_holds_one_token_more(tiny: TinySweep) -> None:
     tokens = tokenize(tiny.chat, "code", ["abcdef"], bos=False)
     (windows,) = batches(tokens, 6, None, 10)
     assert make_batch(tokens, windows, None).token.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_plain_text_in_the_chat_stratum_is_told_from_a_conversation(tiny: TinySweep) -> None:
+    with pytest.raises(CorpusError, match=r"'chat' is no conversation.*just words"):
+        tokenize(tiny.chat, CHAT, ["just words"], bos=True)
