@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from dataclasses import asdict
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.server import wire
+from neuroscope.errors import PromptError
+from neuroscope.server import fields, wire
+from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.page import PAGE, PAGE_HEADERS
-from neuroscope.server.problems import Problem, answer_problems, bad_request
+from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
 from neuroscope.server.service import Service
 from neuroscope.server.status import add_status, json_response
 from neuroscope.server.subscribers import follow, read_start
-from neuroscope.server.views import read_view, read_whole
+from neuroscope.server.views import View, read_view, read_whole
+
+if TYPE_CHECKING:
+    from neuroscope.engine import EncodedToken
 
 MAX_FOUND = 500
 EXAMPLES_SHOWN = 20
@@ -51,6 +57,10 @@ def create_features_app(service: Service) -> Flask:
             raise bad_request("'q' is empty; it must be a part of a label.", "q", "invalid_value")
         limit = read_whole(request.args, "limit", 50, 1, MAX_FOUND)
         return json_response({"query": text, "features": _search(service, text, limit)})
+
+    @app.post("/v1/features/encode")
+    def encode() -> Response:
+        return json_response(_encode(service))
 
     @app.get("/v1/features/<int:index>")
     def feature(index: int) -> Response:
@@ -93,6 +103,47 @@ def _since(service: Service) -> str | None:
             f"'since' is {since[:60]!r}; it must be an event's id, or 0.", "since", "invalid_value"
         )
     return since
+
+
+def _encode(service: Service) -> dict[str, Any]:
+    """The features of a given text or conversation, seen as the query string says; nothing is generated."""
+    body, loaded = read_json_object(), service.loaded
+    view = read_view(request.args, service.ranking)
+    text = fields.string(body, "text")
+    messages: Any = body.get("messages")
+    if view.align != "own":
+        raise bad_request(
+            "A given text was sampled from nothing: 'align' must be own.", "align", "invalid_value"
+        )
+    if (text is None) == (messages is None):
+        raise bad_request("Send either 'text' or 'messages'.", "text", "invalid_value")
+    chat = loaded.engine.chat
+    try:
+        if text is not None:
+            prompt = service.lookups.call(chat.encode_text, text)
+        else:
+            prompt = service.lookups.call(chat.render, messages, generation=False)
+        encoded = service.encode(prompt, partial(ClientWatch, request.environ))
+    except PromptError as error:
+        raise from_prompt_error(error) from error
+    tokens = service.lookups.call(
+        lambda: [_encoded(service, view, n, token) for n, token in enumerate(encoded)]
+    )
+    return {"model": loaded.model, "layer": loaded.layer, "degraded": list(loaded.degraded), "tokens": tokens}
+
+
+def _encoded(service: Service, view: View, position: int, token: EncodedToken) -> dict[str, Any]:
+    shown, filtered_count = service.writer.features(token.acts, view.ranking)
+    return {
+        "token": token.text,
+        "token_id": token.token_id,
+        "position": position,
+        "content": token.content,
+        "l0": len(token.acts.indices),
+        "fvu": wire.finite(token.fvu),
+        "top_features": [asdict(feature) for feature in shown],
+        "filtered_count": filtered_count,
+    }
 
 
 def _search(service: Service, text: str, limit: int) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import gevent
-from gevent.event import Event
+from gevent.event import AsyncResult, Event
 from gevent.threadpool import ThreadPool
 
 from neuroscope.server.problems import Problem
@@ -39,6 +39,31 @@ class Job(Protocol):
 
     def finish(self, error: BaseException | None) -> None:
         """Called exactly once, also for a job that never ran."""
+
+
+class Once(Generic[T]):
+    """A job with a single result. `compute` is given a function that says whether to stop."""
+
+    def __init__(self, compute: Callable[[Callable[[], bool]], T], release: Callable[[], None]) -> None:
+        self.cancelled = False
+        self._compute = compute
+        self._release = release
+        self._result: AsyncResult[T] = AsyncResult()
+
+    def results(self) -> Iterator[T]:
+        yield self._compute(lambda: self.cancelled)
+
+    def receive(self, result: T) -> None:
+        self._result.set(result)
+
+    def finish(self, error: BaseException | None) -> None:
+        self._release()
+        if not self._result.ready():
+            self._result.set_exception(error or Problem(503, "The request was given up.", code="cancelled"))
+
+    def wait(self) -> T:
+        """The result. Raises what `compute` raises, and Problem 503 when it was cancelled before it ran."""
+        return self._result.get()  # type: ignore[no-any-return]
 
 
 class NativeThread:

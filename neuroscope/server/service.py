@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from neuroscope.server.connection import ClientWatch
 from neuroscope.server.generation import Generation
-from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.inference import Inference, NativeThread, Once
 from neuroscope.server.loaded import Load, Loaded
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream
@@ -21,6 +22,7 @@ from neuroscope.server.subscribers import Subscribers
 from neuroscope.server.views import EventWriter, View
 
 if TYPE_CHECKING:
+    from neuroscope.engine import EncodedToken
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
@@ -105,6 +107,21 @@ class Service:
         self.inference.submit(generation)
         return generation
 
+    def encode(
+        self, prompt: Prompt, watch: Callable[[Callable[[], None]], ClientWatch]
+    ) -> list[EncodedToken]:
+        """The features of every token of `prompt`, in the model's queue. `watch` says when the client has left."""
+        engine = self.loaded.engine
+        job = Once(
+            lambda is_given_up: engine.encode(prompt, should_stop=is_given_up), self.inference.take_place()
+        )
+        self.inference.submit(job)
+        watching = watch(lambda: self.inference.cancel(job))
+        try:
+            return job.wait()
+        finally:
+            watching.stop()
+
     def stop(self, patience_s: float) -> None:
         """End every answer at its next token, then every stream; first wait `serve.drain_s`."""
         self.stopping = True
@@ -112,7 +129,7 @@ class Service:
             self.inference.wait_idle(self.serve.drain_s)
         for generation in list(self._generations):
             generation.shutting_down = True
-            self.inference.cancel(generation)
+        self.inference.cancel_all()
         self.inference.wait_idle(patience_s)
         self.stream.close()
 

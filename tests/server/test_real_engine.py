@@ -205,6 +205,34 @@ def test_raw_prompts_are_completed(tiny: Server) -> None:
     assert isinstance(answer["choices"][0]["text"], str)
 
 
+def test_a_given_text_is_encoded_without_generating(tiny: Server, tiny_engine: Engine) -> None:
+    url = f"{tiny.features_url}/v1/features/encode?filter=none&top_k={D_SAE}"
+    for body, prompt in [
+        ({"text": "the user said hé"}, tiny_engine.chat.encode_text("the user said hé")),
+        (
+            {"messages": [{"role": "user", "content": "hello"}]},
+            tiny_engine.chat.render([{"role": "user", "content": "hello"}], generation=False),
+        ),
+    ]:
+        tokens = http.post(url, json=body).json()["tokens"]
+        expected = tiny_engine.encode(prompt)
+        assert [token["token_id"] for token in tokens] == prompt.ids
+        assert [token["content"] for token in tokens] == prompt.content
+        assert [token["l0"] for token in tokens] == [len(token.acts.indices) for token in expected]
+        for token, encoded in zip(tokens, expected, strict=True):
+            shown = {f["index"]: f["activation"] for f in token["top_features"]}
+            np.testing.assert_allclose(
+                [shown[i] for i in encoded.acts.indices], encoded.acts.values, rtol=1e-4
+            )
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"text": "a", "messages": []}, {"text": 5}, {"messages": "a"}, {"text": "é" * CONTEXT}]
+)
+def test_what_cannot_be_encoded_is_refused(tiny: Server, body: dict[str, Any]) -> None:
+    assert http.post(f"{tiny.features_url}/v1/features/encode", json=body).status_code == 400
+
+
 def test_what_is_known_of_a_feature(tiny: Server) -> None:
     feature = tiny.get("/v1/features/4").json()
     assert feature["label"] == "label of 4"
@@ -239,8 +267,6 @@ def test_lookups_do_not_stop_a_generation(tiny: Server) -> None:
     [
         ("missing", "There is no results database at"),
         ("foreign", "results.duckdb is about something else and not used (layer: made with 5, in use is 1)"),
-        ("truncated", "is damaged or not the file its manifest describes"),
-        ("no manifest", "manifest.json is missing"),
     ],
 )
 def test_results_that_do_not_fit_are_not_used_and_it_serves_all_the_same(
@@ -248,13 +274,8 @@ def test_results_that_do_not_fit_are_not_used_and_it_serves_all_the_same(
 ) -> None:
     made_of = pairing(tiny_gemma_path, tiny_sae_path)
     used = fingerprint(write_config(tmp_path, pairing=made_of))
-    if damage != "missing":
-        foreign = type(used).from_dict({**used.to_dict(), "layer": 5}) if damage == "foreign" else used
-        path = write_results(tmp_path / "results/tiny", foreign)
-        if damage == "truncated":
-            path.write_bytes(path.read_bytes()[:-4096])
-        if damage == "no manifest":
-            (path.parent / "manifest.json").unlink()
+    if damage == "foreign":
+        write_results(tmp_path / "results/tiny", type(used).from_dict({**used.to_dict(), "layer": 5}))
     with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu") as server:
         ready = server.get("/readyz").json()
         assert ready["status"] == "degraded"
