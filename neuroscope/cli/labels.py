@@ -8,11 +8,14 @@ from typing import Any
 import click
 
 from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
-from neuroscope.cli.output import show
+from neuroscope.cli.output import show, show_record
 from neuroscope.cli.pipeline import run_target
+from neuroscope.errors import LabelError
 
 COLLECTED = 20
 """Examples that config.yaml collects for each feature: a labeler that is to see more needs more collected."""
+
+LABELS_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -38,21 +41,47 @@ def generate(samples: int | None, cores: int | None, **flags: Any) -> None:
 
 @labels.command()
 @with_pairing
-@click.option(
-    "--labels", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A labels.json."
-)
+@click.option("--labels", "path", type=LABELS_FILE, help="A labels.json whose labels are looked at instead.")
 @with_cores
-def score(path: Path | None, cores: int | None, **flags: Any) -> None:
-    """Score labels by detection on held-out text: the results' own, or those of a labels.json."""
-    run_target("scores", overrides(flags, labels__score=True), cores=cores)
+@as_json
+def score(path: Path | None, cores: int | None, as_json: bool, **flags: Any) -> None:
+    """Score labels by detection on held-out text: all in figures, or each of a labels.json.
+
+    A label is judged by the rule it was made with; words without a rule need a reader, which this version lacks.
+    """
+    from neuroscope import settings
+
+    given = overrides(flags, labels__score=True)
+    settled = settings.load(overrides=given)
+    run_target("scores", given, cores=cores)
+    rows = _from_results(settled.pairing.name)
+    if path is None:
+        show_record(_summary(rows, settled.labels.min_score), as_json=as_json)
+        return
+    known = {(row["feature"], row["label"]): row for row in rows}
+    asked = [known.get((row["feature"], row["label"]), row) for row in _from_file(path)]
+    if all(row["balanced_accuracy"] is None for row in asked):
+        raise LabelError(
+            f"No label of {path} is among those of the results, so none has a rule to be judged by."
+        )
+    show(asked, as_json=as_json)
+
+
+def _summary(rows: list[dict[str, Any]], min_score: float) -> dict[str, Any]:
+    scores = [row["balanced_accuracy"] for row in rows if row["balanced_accuracy"] is not None]
+    return {
+        "labels": len(rows),
+        "scored": len(scores),
+        "mean_balanced_accuracy": sum(scores) / len(scores) if scores else None,
+        "under_min_score": sum(score < min_score for score in scores),
+        "min_score": min_score,
+    }
 
 
 @labels.command("show")
 @click.option("--features", metavar="I,J,...", help="Only these features.")
 @click.option("--search", metavar="TEXT", help="Only labels that contain TEXT.")
-@click.option(
-    "--labels", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A labels.json."
-)
+@click.option("--labels", "path", type=LABELS_FILE, help="A labels.json instead of the results.")
 @click.option("--pairing", help="Model and SAE by name: a file in config/pairings.")
 @as_json
 def show_labels(

@@ -56,7 +56,7 @@ class Checkout:
 
     def jobs(self, *words: str) -> set[str]:
         """Rules that would run now."""
-        said = self.snakemake("--dry-run", "--quiet", "rules", "host", *words)
+        said = self.snakemake(*words, "--dry-run", "--quiet", "rules", "host")
         table = (said.stdout + said.stderr).partition("Job stats:")[2].partition("\n\n")[0]
         rows = [line.split() for line in table.splitlines()]
         return {row[0] for row in rows if len(row) == 2 and row[1].isdigit()} - {"total"}

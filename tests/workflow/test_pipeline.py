@@ -135,7 +135,7 @@ def test_secrets_are_written_nowhere(finished: Checkout) -> None:
         ({"sweep": {"shards": 3}}, SWEPT | NAMED),
         ({"corpus": {"document_chars": 300}}, {"documents", "chat", "corpus"} | SWEPT | NAMED),
         ({"corpus": {"chat": {"seed": 5}}}, {"chat", "corpus"} | SWEPT | NAMED),
-        ({"layer": 2}, SWEPT | NAMED),
+        ({"layer": 2, "sae": {"source": "sae.npz"}}, SWEPT | NAMED),
         ({"sae": {"input_norm": "rms"}}, {"logits"} | SWEPT | NAMED),
     ],
     ids=lambda value: "-".join(value) or "nothing",

@@ -1,0 +1,86 @@
+"""Commands that show results, and README's SQL, on a finished run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from fakes.checkout import PAIRING, Checkout
+from fakes.tiny import D_SAE
+
+from neuroscope.cli import main
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+QUERIES = re.findall(r"^```sql\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def inside(finished: Checkout, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+    """The finished checkout as the working directory."""
+    for name, value in finished.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NEUROSCOPE_PAIRING", raising=False)
+    monkeypatch.chdir(finished.root)
+    return finished
+
+
+def shown(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_labels_show_those_that_are_asked_for(inside: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(["labels", "show", "--features", "3,1"], capsys)
+    assert [row["feature"] for row in rows] == [3, 1]
+    assert {row["source"] for row in rows} <= {"tokens", None}
+
+
+def test_calibration_shows_rates_in_falling_order(
+    inside: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = shown(["calibrate", "show", "--top", "5", "--stratum", "code"], capsys)
+    rates = [row["firing_rate"] for row in rows]
+    assert len(rates) == 5
+    assert rates == sorted(rates, reverse=True)
+    by_file = shown(
+        ["calibrate", "show", "--stats", str(inside.results / "stats.json"), "--top", "64"], capsys
+    )
+    assert len(by_file) == D_SAE
+
+
+def test_an_unknown_stratum_names_the_known_ones(
+    inside: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["calibrate", "show", "--stratum", "poetry"]) == 1
+    assert "all, chat, code, conversation, encyclopedia" in capsys.readouterr().err
+
+
+def test_the_corpus_is_shown_by_source(inside: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = shown(["corpus", "show"], capsys)
+    assert [row["name"] for row in rows] == ["encyclopedia", "code", "conversation", "chat"]
+
+
+def test_labels_are_scored_in_figures_and_by_file(
+    inside: Checkout, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["labels", "score", "--pairing", PAIRING, "--cores", "1", "--json"]
+    assert main(words) == 0
+    figures = json.loads(capfd.readouterr().out)
+    assert figures["labels"] >= figures["scored"] > 0
+    assert 0 <= figures["mean_balanced_accuracy"] <= 1
+    assert main([*words, "--labels", str(inside.results / "labels.json")]) == 0
+    assert len(json.loads(capfd.readouterr().out)) == figures["labels"]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_a_query_of_the_readme_runs(number: int, finished: Checkout) -> None:
+    with duckdb.connect(str(finished.results / "results.duckdb"), read_only=True) as connection:
+        assert connection.sql(QUERIES[number]).columns
+
+
+def test_the_readme_has_five_queries() -> None:
+    assert len(QUERIES) == 5
