@@ -11,6 +11,7 @@ from snakemake.utils import min_version
 from neuroscope import jobs, settings, stages
 
 min_version("9.27")
+jobs.quote_interpreter()
 
 
 configfile: settings.config_path(settings.repository_root(), None)

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import sys
@@ -102,6 +103,12 @@ def tell_failures(results: Path | str) -> None:
     for told in sorted(Path(results).glob(f"logs/*{FAILURE}")):
         print(f"\nneuroscope: {told.read_text(encoding='utf-8')}", file=sys.stderr)
         told.unlink()
+
+
+def quote_interpreter() -> None:
+    """Snakemake puts `sys.executable` into shell commands as it is; a checkout may lie in a path with spaces."""
+    if Path(sys.executable).exists():
+        sys.executable = shlex.quote(sys.executable)
 
 
 def _lock(file: IO[str], mode: int, *, patience_seconds: float = 0.0) -> bool:
