@@ -92,9 +92,11 @@ def largest_per_document(
     features: NDArray[Any], documents: NDArray[Any], activations: NDArray[np.float32]
 ) -> NDArray[np.int64]:
     """Indices of each (feature, document)'s largest firing, in order of both; the earliest of equals."""
-    width = np.uint64(int(documents.max(initial=0)) + 1)
-    groups = features.astype(np.uint64) * width + documents.astype(np.uint64)
-    order = np.lexsort((activation_key(activations), groups))
+    width = int(documents.max(initial=0)) + 1
+    groups = features.astype(np.uint64) * np.uint64(width) + documents.astype(np.uint64)
+    if int(groups.max(initial=0)) >= 2**32:
+        raise ValueError(f"{width} documents are too many for one chunk at this width of the SAE")
+    order = np.argsort((groups << np.uint64(32)) | activation_key(activations), kind="stable")
     earliest: NDArray[np.int64] = order[rank_in_group(groups[order]) == 0]
     return earliest
 

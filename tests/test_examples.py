@@ -243,3 +243,9 @@ def test_windows_of_a_conversation_stay_within_one_message(tiny: TinySweep) -> N
     first = int(np.flatnonzero(tokens.segment == 0)[0])
     window = gather_windows(tokens.ids, window_rows(np.array([first]), tokens.segment))[0]
     assert tiny.tokenizer.decode(window[window >= 0]) == "cats"
+
+
+def test_a_chunk_too_large_for_its_sort_key_is_refused_rather_than_mixed_up() -> None:
+    one = np.ones(1, np.float32)
+    with pytest.raises(ValueError, match="too many for one chunk"):
+        largest_per_document(np.array([2**20]), np.array([2**13]), one)
