@@ -16,6 +16,7 @@ from neuroscope.corpus import SCHEMA, document_id
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
+from neuroscope.training.data import ActivationFiles, collect, is_held_out
 from neuroscope.training.loop import (
     TrainingPlan,
     batch_top_k,
@@ -27,7 +28,6 @@ from neuroscope.training.loop import (
     schedule,
     train,
 )
-from neuroscope.training.data import ActivationFiles, collect, is_held_out
 
 D_IN, TRUE_FEATURES = 16, 24
 

@@ -1,4 +1,4 @@
-"""The specification's end-to-end smoke test, on the embedded pairing: the real model, the shipped SAE, real processes."""
+"""The specification's end-to-end smoke test: the real model, the shipped SAE, real processes."""
 
 from __future__ import annotations
 
