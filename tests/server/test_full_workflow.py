@@ -37,7 +37,7 @@ def test_full_workflow(embedded: Server) -> None:
     client = openai.OpenAI(base_url=f"{embedded.chat_url}/v1", api_key="none", timeout=300)
     for question, expected in [
         ("What is the capital of France?", "Paris"),
-        ("What is the capital of Italy?", "Rome"),  # a second request after the first
+        ("What is the capital of Germany?", "Berlin"),  # a second request after the first
     ]:
         with EventStream(embedded.features_port) as stream:
             next(stream.blocks())
