@@ -62,8 +62,9 @@ def model_name(pairing: Pairing) -> str:
 
 def sae_name(pairing: Pairing) -> str:
     """`org/name/folder` on the hub, else the folder or file's own name: no path of this machine."""
-    kind, _, rest = pairing.sae.uri.partition("://")
+    uri = pairing.sae.uri.partition("#")[0]
+    kind, _, rest = uri.partition("://")
     if kind == "hf":
         return rest.partition("@")[0].removesuffix("/params.npz")
-    path = Path(pairing.sae.uri)
+    path = Path(uri)
     return path.parent.name if path.name == "params.npz" else path.stem
