@@ -46,6 +46,6 @@ rule calibration:
     threads: 1
     params:
         settings=stages.params(SETTINGS, "calibration"),
-        database="<results>/results.duckdb",
+        database=f"{RESULTS}/results.duckdb",
     script:
         "../scripts/calibration.py"

@@ -1,10 +1,11 @@
 # What every rule needs: the settings, where results lie, what a job with a language model asks for.
 
 SETTINGS = settings.from_snakemake(config)
+RESULTS = os.path.relpath(SETTINGS.results)
 
 
 pathvars:
-    results=os.path.relpath(SETTINGS.results),
+    results=RESULTS,
 
 
 # A job on another machine sees the pairing that it was submitted for.
