@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from neuroscope.errors import SAEFormatError
 
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, RuntimeError)
 MAX_RATIO = 64
 """Float weights hardly compress; a member that unpacks to more than this many times its size is a bomb."""
 
@@ -39,11 +41,7 @@ def read_npz(
                 for name, dimensions in wanted.items()
                 if f"{name}.npy" in members
             }
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, ValueError, RuntimeError) as error:
-        raise SAEFormatError(f"{path} is damaged: {error}. Delete it and download it again.") from error
-    except Exception as error:  # zlib.error has no common base with the others
-        if type(error).__module__ != "zlib":
-            raise
+    except _DAMAGE as error:
         raise SAEFormatError(f"{path} is damaged: {error}. Delete it and download it again.") from error
 
 
