@@ -89,7 +89,7 @@ def show_labels(
 ) -> None:
     """Labels of some features, or of all that have one."""
     wanted = _indices(features)
-    rows = _from_file(path) if path is not None else _from_results(pairing)
+    rows = _from_file(path) if path is not None else _from_results(pairing, wanted)
     by_feature = {row["feature"]: row for row in rows}
     if wanted is not None:
         rows = [by_feature.get(feature, _unlabelled(feature)) for feature in wanted]
@@ -98,10 +98,14 @@ def show_labels(
     show(rows, as_json=as_json, empty="No feature matches.")
 
 
-def _from_results(pairing: str | None) -> list[dict[str, Any]]:
+def _from_results(pairing: str | None, wanted: list[int] | None = None) -> list[dict[str, Any]]:
+    """The labels of the results. Raises LabelError when a feature of `wanted` is none of the SAE's."""
     from neuroscope import settings, store
 
     with store.open_results(settings.load(pairing).results / "results.duckdb") as results:
+        width = results.fingerprint().d_sae
+        if beyond := [feature for feature in wanted or [] if feature >= width]:
+            raise LabelError(f"There is no feature {beyond[0]}: this SAE has features 0 to {width - 1}.")
         return [row._asdict() for row in results.labels()]
 
 

@@ -84,3 +84,10 @@ def test_a_query_of_the_readme_runs(number: int, finished: Checkout) -> None:
 
 def test_the_readme_has_five_queries() -> None:
     assert len(QUERIES) == 5
+
+
+def test_a_feature_that_the_sae_does_not_have_is_refused(
+    inside: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["labels", "show", "--features", f"3,{D_SAE}"]) == 1
+    assert f"no feature {D_SAE}: this SAE has features 0 to {D_SAE - 1}" in capsys.readouterr().err
