@@ -47,9 +47,9 @@ def test_make_commands_exist(text: str) -> None:
 
 
 def test_snakemake_targets_exist() -> None:
-    asked = {words[words.index("--cores") + 2] for words in named("snakemake")}
+    asked = named("snakemake")
     assert asked
-    assert asked <= rules()
+    assert all(rules() & set(words) for words in asked), "every command names a target"
 
 
 def test_pairings_in_commands_and_in_the_table_exist() -> None:
