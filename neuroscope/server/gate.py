@@ -50,7 +50,7 @@ def policy(
     origins: Iterable[str] = (),
 ) -> Policy:
     """Loopback's names and the servers' own origins, and whatever the configuration adds to them."""
-    names = {_bare(host) for host in (*LOOPBACK_HOSTS, *hosts)}
+    names = {_bare(host) for host in (*LOOPBACK_HOSTS, *hosts)} - {"0.0.0.0", "::"}
     ports = tuple(ports)
     own = {f"http://{f'[{name}]' if ':' in name else name}:{port}" for name in names for port in ports}
     return Policy(frozenset(names), frozenset(own | {origin.lower() for origin in origins}), key or None)

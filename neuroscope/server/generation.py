@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from gevent.queue import Queue
 
+from neuroscope.errors import NeuroscopeError
 from neuroscope.events import GenerationComplete, GenerationError
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import FeatureStream, GeneratedToken
@@ -70,7 +71,7 @@ class Generation:
         if error is not None:
             log.error("generation %s failed", self.completion_id, exc_info=error)
             error.__traceback__ = None  # it would keep the failed pass's tensors
-            message = f"The model failed on this request ({type(error).__name__}); the server's log says why."
+            message = _sentence(error)
             self._stream.publish(GenerationError(self.completion_id, self.model, message))
             self._unread.put(Problem(500, message, code="generation_failed"))
         elif self._finish_reason is None:
@@ -102,3 +103,10 @@ class Generation:
                 self.completion_id, self.model, self._total_tokens, self._finish_reason, self._loaded.degraded
             )
         )
+
+
+def _sentence(error: BaseException) -> str:
+    """An expected failure speaks for itself; what another exception says may be private."""
+    if isinstance(error, NeuroscopeError):
+        return str(error)
+    return f"The model failed on this request ({type(error).__name__}); the server's log says why."

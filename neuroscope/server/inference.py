@@ -79,10 +79,6 @@ class NativeThread:
             raise error
         return value  # type: ignore[no-any-return]
 
-    def start(self, function: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Begin `function(...)` and do not wait for it."""
-        self._pool.spawn(function, *args, **kwargs)
-
 
 class Inference:
     """First come, first served: one job runs, `waiting_places` more may wait. Used in the hub only."""
@@ -92,11 +88,13 @@ class Inference:
         self._free_places = waiting_places + 1
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
-        self._arrived: deque[tuple[Job, Any, bool]] = deque()  # written by the native thread, read in the hub
+        self._arrived: deque[tuple[Job, Any]] = deque()  # written by the native thread, read in the hub
+        self._work_to_do = Event()
         self._idle = Event()
         self._idle.set()
         self._alarm = gevent.get_hub().loop.async_()
         self._alarm.start(self._deliver)
+        self._dispatcher = gevent.spawn(self._dispatch)
 
     @property
     def waiting(self) -> int:
@@ -132,7 +130,7 @@ class Inference:
     def submit(self, job: Job) -> None:
         self._waiting.append(job)
         self._idle.clear()
-        self._run_next()
+        self._work_to_do.set()
 
     def cancel(self, job: Job) -> None:
         """A waiting job leaves the queue at once; a running one ends at its next token."""
@@ -148,44 +146,41 @@ class Inference:
     def wait_idle(self, timeout_s: float) -> bool:
         return bool(self._idle.wait(timeout_s))
 
-    def _run_next(self) -> None:
-        if self._running is not None:
-            return
-        if not self._waiting:
+    def _dispatch(self) -> None:
+        while True:
+            while self._waiting:
+                self._running = self._waiting.popleft()
+                error = self._thread.call(self._work, self._running)
+                self._deliver()
+                self._end(self._running, error)
+                self._running = None
             self._idle.set()
-            return
-        self._running = self._waiting.popleft()
-        self._thread.start(self._work, self._running)
+            self._work_to_do.clear()
+            self._work_to_do.wait()
 
-    def _work(self, job: Job) -> None:  # in the native thread
-        error: BaseException | None = None
+    def _work(self, job: Job) -> BaseException | None:  # in the native thread
         try:
             for result in job.results():
-                self._arrived.append((job, result, False))
+                self._arrived.append((job, result))
                 self._alarm.send()
-        except BaseException as raised:  # the border of a request: the next one must find a working thread
-            error = raised
-        self._arrived.append((job, error, True))
-        self._alarm.send()
+        except BaseException as error:  # the border of a request: the next one must find a working thread
+            return error
+        return None
 
     def _deliver(self) -> None:  # in the hub
         while self._arrived:
-            job, result, is_end = self._arrived.popleft()
+            job, result = self._arrived.popleft()
             try:
-                if is_end:
-                    self._end(job, result)
-                else:
-                    job.receive(result)
+                job.receive(result)
             except Exception:  # the border of a request: later jobs' results must still be delivered
                 log.exception("a result could not be delivered")
                 job.cancelled = True
 
     def _end(self, job: Job, error: BaseException | None) -> None:
-        self._running = None
         try:
             job.finish(error)
-        finally:
-            self._run_next()
+        except Exception:  # the border of a request: the next job must run
+            log.exception("a job could not be ended")
 
 
 def _capture(

@@ -62,13 +62,15 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     ranking = settled.ranking
     service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
-    hosts = [*settled.serve.allowed_hosts, *_listed("NEUROSCOPE_ALLOWED_HOSTS")]
+    hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *_listed("NEUROSCOPE_ALLOWED_HOSTS")]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
     answering = Answering(Gate(ByPort(apps), rules))
     gevent.spawn(
         _bring_up, service, load(settled), chat, features, settled.serve.api_key_env if key else None
     )
     gevent.spawn(_end_with, worker, service, answering)
+    if not worker.alive:  # told to end while this was imported
+        _leave()
     for interrupt in (signal.SIGINT, signal.SIGQUIT):  # Ctrl-C; gunicorn would leave without a last event
         signal.signal(interrupt, worker.handle_exit)
     return answering
@@ -160,9 +162,14 @@ def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
     deadline = time.monotonic() + RESPONSE_PATIENCE_S
     while answering.count and time.monotonic() < deadline:
         gevent.sleep(0.01)
+    _leave()
+
+
+def _leave() -> None:
+    """Exit with status 0. The interpreter's own way out takes seconds, and crashes if the model still computes."""
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)  # the interpreter's own way out takes seconds, and crashes if the model is still computing
+    os._exit(0)
 
 
 def _raise_open_files() -> None:

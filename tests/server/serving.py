@@ -48,10 +48,8 @@ def free_ports(count: int = 2) -> list[int]:
 def write_config(folder: Path, *, pairing: dict[str, Any] | None = None, **sections: Any) -> Path:
     """A configuration tree of its own in `folder`; returns its config.yaml."""
     (folder / "config/pairings").mkdir(parents=True, exist_ok=True)
-    (folder / "workflow").mkdir(exist_ok=True)
-    schemas = folder / "workflow/schemas"
-    if not schemas.exists():
-        schemas.symlink_to(ROOT / "workflow/schemas")
+    if not (folder / "workflow").exists():
+        (folder / "workflow").symlink_to(ROOT / "workflow")
     pairing = pairing or {
         "description": "no model at all",
         "model": "nowhere/model",

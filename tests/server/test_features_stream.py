@@ -259,6 +259,12 @@ def test_too_many_subscribers_are_told_to_come_back(server: Server) -> None:
         subscriber.close()
 
 
+def test_a_head_request_takes_no_place(server: Server) -> None:
+    response = http.head(f"{server.features_url}/v1/features/stream")
+    assert response.status_code == 200
+    wait_until(lambda: server.get("/readyz").json()["subscribers"] == 0, what="an empty stream")
+
+
 def test_curl_reads_the_stream(server: Server) -> None:
     curl = shutil.which("curl")
     assert curl is not None
