@@ -25,12 +25,12 @@ NARROWED_EXAMPLES = 6
 FINDERS: tuple[tuple[Finder, float], ...] = (
     (patterns.find_words, 0.0),
     (patterns.find_class, 0.005),
-    (patterns.find_suffix, 0.03),
-    (patterns.find_prefix, 0.04),
+    (patterns.find_suffix, 0.05),
+    (patterns.find_prefix, 0.05),
     (patterns.find_pieces, 0.03),
     (patterns.find_previous, 0.03),
     (patterns.find_next, 0.06),
-    (patterns.find_context, 0.08),
+    (patterns.find_context, 0.14),
 )
 """Each finder with the handicap of its rules: the larger, the less a rule says about the token itself."""
 

@@ -25,7 +25,7 @@ FEW_EXAMPLES = 8
 """With at least so many, a word counts only when two of them show it."""
 MIN_CLASS_SHARE = 0.3
 MIN_AFFIX_SHARE, MIN_AFFIX_WORDS = 0.2, 3
-MIN_CONTEXT_SHARE, MIN_CONTEXT_EXAMPLES = 0.06, 2
+MIN_CONTEXT_SHARE, MIN_CONTEXT_EXAMPLES = 0.1, 3
 MIN_CONTEXT_Z = 2.0
 
 Finder = Callable[[Case], Found | None]
