@@ -61,10 +61,12 @@ def publish_calibration(
     """The end of a calibration: results.duckdb with statistics and no labels.
 
     Leaves a database alone that has at least as many tokens of the same model, SAE and layer: that of a full run.
+    Where it replaces one, the labels.json beside it goes too: so the next full run knows that it has work to do.
     """
     _export(stats_json, cache_dir() / "calibration" / f"{export_name(settings.pairing)}_stats.json")
     if _holds_more(output, report):
         return
+    output.with_name("labels.json").unlink(missing_ok=True)
     build_results(
         settings, stats=stats, examples=examples, neighbours=neighbours, report=report, output=output
     )

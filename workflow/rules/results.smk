@@ -30,10 +30,10 @@ rule results:
 
 rule labels:
     input:
-        rules.results.output.database,
+        rules.results.output,
 
 
 rule scores:
     input:
         rules.score.output.scores,
-        rules.results.output.database,
+        rules.results.output,
