@@ -18,3 +18,4 @@ control_socket_disable = True
 timeout = 120  # a model that holds the interpreter while it loads is not a hung worker
 graceful_timeout = 3 + _serve.drain_s
 keepalive = 30  # seconds; also the longest a client may take for its headers
+forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody is believed
