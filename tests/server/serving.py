@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -128,7 +129,19 @@ def launch(
     conf_flags = ["-c", str(ROOT / "gunicorn.conf.py")] if conf else []
     command = [sys.executable, "-W", "default", "-m", "gunicorn", *conf_flags, app, *flags]
     with log.open("wb") as output:
-        return subprocess.Popen(command, env=environment, cwd=config.parents[1], stdout=output, stderr=output)
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd=config.parents[1],
+            stdout=output,
+            stderr=output,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the test run is killed: no server outlives its tests."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 @contextmanager
