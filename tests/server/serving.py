@@ -135,7 +135,7 @@ def launch(
             cwd=config.parents[1],
             stdout=output,
             stderr=output,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no thread yet
         )
 
 
