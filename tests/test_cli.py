@@ -199,6 +199,7 @@ def test_flags_reach_snakemake_with_their_types_and_stdout_stays_empty(
 ) -> None:
     (checkout / "Snakefile").write_text(
         'configfile: "config/config.yaml"\n'
+        "from neuroscope.jobs import quote_interpreter\nquote_interpreter()\n"
         "rule corpus:\n    run:\n"
         "        import json\n"
         '        print("noise of a job")\n'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from neuroscope.corpus import SCHEMA, document_id
+from neuroscope.errors import NeuroscopeError
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
@@ -151,6 +153,15 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(
     resumed = train(files, plan, tmp_path / "cut", notes={}, checkpoint=tmp_path / "cut.pt")
 
     assert resumed["sha256"] == whole["sha256"]
+
+
+def test_training_without_a_held_out_document_is_refused_before_it_begins(
+    files: ActivationFiles, tmp_path: Path
+) -> None:
+    nothing_held_out = replace(files, counts=dict.fromkeys("abc", (3000, 0)))
+    with pytest.raises(NeuroscopeError, match=r"raise training\.held_out"):
+        train(nothing_held_out, PLAN, tmp_path, notes={}, checkpoint=tmp_path / "c.pt")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_checkpoint_of_another_plan_is_not_used(files: ActivationFiles, tmp_path: Path) -> None:

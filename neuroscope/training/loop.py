@@ -173,6 +173,10 @@ def train(
 
     The state is kept in `checkpoint` every 200 steps: a killed run goes on from there. `notes` go into the card.
     """
+    if not files.tokens("held_out"):
+        raise NeuroscopeError(
+            "No document is held out to measure by: raise training.held_out or training.tokens."
+        )
     state, optimizer = _restore(checkpoint, files, plan)
     scale = files.scale
     with tqdm(
@@ -247,8 +251,6 @@ def evaluate(sae: SparseAutoencoder, held_out: Iterator[np.ndarray]) -> dict[str
         total += x.double().sum(0)
         total_sq += float(x.double().square().sum())
         tokens += len(x)
-    if not tokens:
-        raise NeuroscopeError("No held-out token: raise training.held_out or training.tokens.")
     variance = total_sq - float(total.square().sum()) / tokens
     return {
         "tokens": tokens,

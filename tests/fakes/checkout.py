@@ -85,7 +85,7 @@ def make_checkout(root: Path) -> Checkout:
     _write_texts(folder / "texts")
     _write_pairing(folder / "config/pairings")
     checkout = Checkout(folder)
-    checkout.configure()
+    checkout.configure(sweep={"chunk_documents": 4})
     path = folder / "config/config.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("gemma-2-2b-it", PAIRING), encoding="utf-8")
     return checkout

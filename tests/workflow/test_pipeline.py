@@ -174,6 +174,7 @@ def test_an_sae_is_trained_and_can_be_loaded(checkout: Checkout) -> None:
             "k": 4,
             "warmup": 2,
             "dead_tokens": 500,
+            "held_out": 0.3,
         }
     )
     checkout.snakemake("train")
