@@ -40,7 +40,7 @@ _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Unicode categories of characters that show nothing, change direction or have no meaning."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|\bwww\.|\b(?:javascript|data|mailto):", re.IGNORECASE)
 _MARKUP = re.compile(
-    r"</?[a-z!?]|&(?:#\d+|[a-z]+);|\*\*[^*]+\*\*|`[^`]+`|\]\(|^\s*(?:#+|[-*>])\s", re.IGNORECASE
+    r"</?[a-z!?]|&(?:#\d+|[a-z]+);|\*\*[^*]+\*\*|`[^`]+`|\]\([^)]*\)|^\s*(?:#+|[-*>])\s", re.IGNORECASE
 )
 
 

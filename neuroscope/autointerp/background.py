@@ -15,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuroscope.autointerp.classes import CLASSES, classes_of, is_class
-from neuroscope.autointerp.describe import is_topic
 from neuroscope.autointerp.evidence import PoolSide
 from neuroscope.autointerp.rules import Rule, hits
-from neuroscope.autointerp.words import PAD, Bools, Vocabulary, Words
+from neuroscope.autointerp.words import Bools, Vocabulary, Words
 
 AFFIX_LENGTHS = {"prefix": (3, 4, 5, 6), "suffix": (2, 3, 4, 5)}
 MIN_NEGATIVES = 20
@@ -65,7 +64,6 @@ class Background:
         self.windows_of_written, self.count_of_written = postings(self.words.word, self.words.valid)
         pieces = vocabulary.folded(self.words.token)
         self.windows_of_piece, self.count_of_piece = postings(pieces, self.words.piece)
-        self._topics: dict[int, bool] = {PAD: False}
         self._classes: dict[int, frozenset[str]] = {}
 
     @cached_property
@@ -114,13 +112,6 @@ class Background:
     def spelled(self, number: int) -> str:
         """A word in lower case as ordinary text mostly writes it."""
         return self.words.vocabulary.words[self._spellings.get(number, number)]
-
-    def is_topic(self, number: int) -> bool:
-        """Whether a word can stand for what a text is about."""
-        known = self._topics.get(number)
-        if known is None:
-            known = self._topics[number] = is_topic(self.words.vocabulary.words[number])
-        return known
 
     def classes_of(self, number: int) -> frozenset[str]:
         """The kinds of words that a word, as written, belongs to wherever it stands."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from neuroscope.autointerp.background import Background, union
 from neuroscope.autointerp.classes import PLACES, is_class
+from neuroscope.autointerp.describe import is_topic
 from neuroscope.autointerp.evidence import Examples
 from neuroscope.autointerp.rules import Rule, has_affix
 from neuroscope.autointerp.words import PAD, Vocabulary
@@ -50,6 +51,7 @@ def read_tokens(background: Background, examples: Examples) -> list[Activating]:
     words = vocabulary.read(examples.windows)
     rows = np.arange(len(examples))
     places = {name: is_class(words, name)[rows, examples.at].tolist() for name in PLACES}
+    topics = words.valid & vocabulary.table("topic", is_topic)[np.maximum(words.folded, 0)]
     own = np.where(words.piece, vocabulary.folded(words.token), np.int32(PAD))
     columns = [
         values[rows, examples.at].tolist()
@@ -57,7 +59,7 @@ def read_tokens(background: Background, examples: Examples) -> list[Activating]:
     ]
     tokens = []
     for row, (word, written, previous, following, piece) in enumerate(zip(*columns, strict=True)):
-        context = frozenset(filter(background.is_topic, set(words.folded[row].tolist())))
+        context = frozenset(words.folded[row, topics[row]].tolist())
         here = (name for name, holds in places.items() if holds[row])
         classes = background.classes_of(written).union(here)
         tokens.append(Activating(word, written, previous, following, piece, context, classes))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from neuroscope.autointerp.words import PAD, Bools, Words
+from neuroscope.autointerp.words import BROKEN, PAD, Bools, Words
 
 
 def word_list(words: str) -> frozenset[str]:
@@ -94,7 +94,7 @@ SPELLINGS: dict[str, Callable[[str], bool]] = {
     "Greek letters": lambda word: bool(re.fullmatch(r"[Ͱ-Ͽἀ-῿]+", word)),
     "Cyrillic words": lambda word: bool(re.fullmatch(r"[Ѐ-ԯ]+", word)),
     "Chinese or Japanese characters": lambda word: bool(re.fullmatch(r"[぀-ヿ㐀-鿿]+", word)),
-    "parts of characters outside Latin script": lambda word: "\ufffd" in word,
+    "parts of characters outside Latin script": lambda word: BROKEN in word,
 }
 
 _CODE = word_list("( ) [ ] { } = == self def return import _ () (): ): : :: ; -> += # __ (' ') [' '] . \n")
@@ -108,8 +108,8 @@ def _sentence_starts(words: Words) -> Bools:
 
 
 def _line_starts(words: Words) -> Bools:
-    """Words with only blanks between them and the line break before."""
-    blank = words.vocabulary.table("blank", str.isspace)
+    """Words after a line break or after indentation."""
+    blank = words.vocabulary.table("blank", lambda word: word == "\n" or (word.isspace() and len(word) > 1))
     begins: Bools = (
         words.valid
         & (words.previous != PAD)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from neuroscope.autointerp.classes import WORD_LISTS, word_list
 from neuroscope.autointerp.rules import Rule
+from neuroscope.autointerp.words import BROKEN
 from neuroscope.labels import refusal
 
 FUNCTION_WORDS: frozenset[str] = frozenset().union(
@@ -95,7 +96,7 @@ def is_topic(word: str) -> bool:
 
 def _surroundings(rule: Rule) -> str:
     if all(map(is_topic, rule.items)):
-        in_code = 2 * sum(item.casefold() in CODE_WORDS for item in rule.items) >= len(rule.items)
+        in_code = 3 * sum(item.casefold() in CODE_WORDS for item in rule.items) >= len(rule.items)
         named = ", ".join(item.strip('"') for item in merged(rule.items))
         return f"in code with {named}" if in_code else f"in texts on {named}"
     return f"near {_listed(rule)}"
@@ -130,6 +131,8 @@ def _base(rule: Rule) -> str:
     if rule.kind == "context":
         return _surroundings(rule)
     template = "say {items} next" if rule.predicted else _TEMPLATES[rule.kind]
+    if rule.kind == "piece" and all(map(str.isdecimal, rule.items)):
+        template = "digit{s} {items} in numbers"
     return template.format(items=_listed(rule), case=_case(rule), s="s" if len(rule.items) > 1 else "")
 
 
@@ -172,4 +175,12 @@ def fitting(rule: Rule) -> Rule:
 
 def readable(word: str) -> bool:
     """Whether a word can be shown as an example: letters or digits, nothing broken."""
-    return bool(re.fullmatch(r"[^\W_]{2,24}", word)) and "\ufffd" not in word
+    return bool(re.fullmatch(r"[^\W_]{2,24}", word)) and BROKEN not in word
+
+
+def distinct(words: Iterable[str]) -> list[str]:
+    """`words` in order, each once whatever its case."""
+    found: dict[str, str] = {}
+    for word in words:
+        found.setdefault(word.casefold(), word)
+    return list(found.values())

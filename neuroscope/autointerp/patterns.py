@@ -20,6 +20,7 @@ from neuroscope.autointerp.case import (
     windows_and_rate,
 )
 from neuroscope.autointerp.rules import Rule
+from neuroscope.autointerp.words import BROKEN
 
 FEW_EXAMPLES = 8
 """With at least so many, a word counts only when two of them show it."""
@@ -39,9 +40,12 @@ def _pick(
     carriers = defaultdict[int, set[int]](set)
     for row, value in enumerate(values):
         carriers[value].add(row)
-    candidates = specific(shares, len(case), counts, case.background.n_tokens)
-    if len(case) >= FEW_EXAMPLES:
-        candidates = [value for value in candidates if len(carriers[value]) > 1]
+    least = 2 if len(case) >= FEW_EXAMPLES else 1
+    candidates = [
+        value
+        for value in specific(shares, len(case), counts, case.background.n_tokens)
+        if len(carriers[value]) >= least and BROKEN not in case.vocabulary.words[value]
+    ]
     return cover(case, {value: frozenset(carriers[value]) for value in candidates}, where, counts)
 
 

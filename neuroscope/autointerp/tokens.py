@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from neuroscope.autointerp.background import Background
 from neuroscope.autointerp.case import Case, read_tokens
 from neuroscope.autointerp.choice import Candidate, always_on, best_candidate, commonest, exact
-from neuroscope.autointerp.describe import describe, fitting, readable
+from neuroscope.autointerp.describe import describe, distinct, fitting, readable
 from neuroscope.autointerp.evidence import Examples, PoolSide
 from neuroscope.autointerp.labeler import LabelRequest, LabelResult
 from neuroscope.autointerp.rules import Rule
 from neuroscope.autointerp.words import Vocabulary, word_of
-from neuroscope.labels import validate
+from neuroscope.labels import refusal, validate
 
 ALWAYS_ON = 0.3
 """A feature that fires on more than this share of tokens says little about any of them."""
 POOL_EXAMPLES = 30
+MIXED = 0.3
+"""A label that covers a smaller share of the examples says so."""
 SPARSE = 5
 """With fewer examples nothing can be said with confidence."""
 SAID, SAID_AT_LEAST = 5, 3
@@ -75,7 +77,7 @@ class TokensLabeler:
         known = self._background.count_of
         words = [word_of(token) for token in request.promoted if token[:1].isspace()]
         words = [word for word in words if readable(word) and self._vocabulary.find(word.casefold()) in known]
-        items = tuple(dict.fromkeys(words))[:SAID]
+        items = tuple(distinct(words))[:SAID]
         return exact(case, Rule("before", items, predicted=True)) if len(items) >= SAID_AT_LEAST else None
 
 
@@ -87,8 +89,10 @@ def _shares(values: Sequence[float], total: float) -> list[float]:
 
 def _result(request: LabelRequest, case: Case, best: Candidate) -> LabelResult:
     rule = fitting(best.rule)
-    label = describe(rule, _instances(case, rule))
     covered = case.coverage(rule)
+    label = describe(rule, _instances(case, rule))
+    if covered < MIXED and refusal(f"mixed: {label}") is None:
+        label = f"mixed: {label}"
     return LabelResult(
         request.feature,
         "labelled",
@@ -107,8 +111,7 @@ def _instances(case: Case, rule: Rule) -> list[str]:
     for word, weight, holds in zip(case.words, case.weights, case.covered(rule), strict=True):
         if holds and readable(word):
             shares[word] = shares.get(word, 0.0) + weight
-    common = sorted(shares, key=lambda word: -shares[word])
-    return list({word.casefold(): word for word in reversed(common)}.values())[:-4:-1]
+    return distinct(sorted(shares, key=lambda word: -shares[word]))[:3]
 
 
 def confidence(coverage: float, false_rate: float, n_examples: int) -> str:

@@ -19,6 +19,8 @@ TokenText = Callable[[int], str]
 
 PAD = -1
 _NONE, _LETTER, _DIGIT = 0, 1, 2
+BROKEN = "\ufffd"
+"""Stands in a token's text for the bytes of a part of a character."""
 _CJK = 0x2E80
 """From here on scripts are written without blanks between words: their characters are not joined."""
 
@@ -26,7 +28,7 @@ _CJK = 0x2E80
 def _kind(character: str) -> int:
     if character.isdigit():
         return _DIGIT
-    if character == "\ufffd" or (character.isalpha() and ord(character) < _CJK):
+    if character == BROKEN or (character.isalpha() and ord(character) < _CJK):
         return _LETTER
     return _NONE
 

@@ -42,8 +42,8 @@ def test_first_words_of_sentences_follow_a_stop_and_have_a_capital() -> None:
 
 
 def test_first_words_of_lines_follow_a_line_break_and_blanks() -> None:
-    tokens = ["x", "\n", "    ", "return", " x", "\n", "def"]
-    assert holds("first words of lines", *tokens) == [False, False, False, True, False, False, True]
+    tokens = ["x", "\n", "    ", "return", " x", "\n", "def", " ", "5"]
+    assert holds("first words of lines", *tokens) == [*[False] * 3, True, False, False, True, False, False]
 
 
 def test_the_first_token_of_a_text_shows_only_after_padding() -> None:

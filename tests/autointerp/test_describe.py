@@ -22,6 +22,7 @@ from neuroscope.labels import refusal
         (Rule("word", ("May",), cased=True), '"May" (capitalised)'),
         (Rule("word", ("US", "UN"), cased=True), '"US", "UN" (in capitals)'),
         (Rule("piece", ("ism",)), 'word piece "ism"'),
+        (Rule("piece", ("0",)), 'digit "0" in numbers'),
         (Rule("prefix", ("inter",)), 'words starting with "inter"'),
         (Rule("suffix", ("ism", "ist")), 'words ending in "ism", "ist"'),
         (Rule("class", ("years",)), "years"),
