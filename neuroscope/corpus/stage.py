@@ -13,10 +13,8 @@ import polars as pl
 
 from neuroscope import corpus
 from neuroscope.corpus import SourceReport, TextSource
-from neuroscope.corpus.chat import ChatPlan, generate
 from neuroscope.errors import CorpusError
 from neuroscope.manifest import SourcesLock
-from neuroscope.models.loading import load_model
 from neuroscope.settings import CorpusSource, Settings
 from neuroscope.sources import cache_dir, replace_atomically
 
@@ -51,6 +49,10 @@ def build_chat(settings: Settings, *, documents: Path, output: Path) -> None:
         with replace_atomically(output) as temporary:
             pl.DataFrame(schema=corpus.SCHEMA).write_parquet(temporary)
         return
+    # torch and transformers take seconds to import: only where a model is wanted.
+    from neuroscope.corpus.chat import ChatPlan, generate
+    from neuroscope.models.loading import load_model
+
     model, tokenizer = load_model(
         SourcesLock(settings.results / "sources.lock.json").resolve(settings.pairing.model).path,
         device=settings.device,

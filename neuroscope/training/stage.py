@@ -19,7 +19,6 @@ from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.settings import Settings
 from neuroscope.sources import file_sha256
-from neuroscope.sweep.stage import sweep_options
 from neuroscope.training.data import collect
 from neuroscope.training.loop import TrainingPlan, train
 
@@ -36,7 +35,7 @@ def train_sae(settings: Settings, *, corpus: Path, output: Path, work: Path) -> 
     model, tokenizer = load_model(
         source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
     )
-    options = sweep_options(settings)
+    options = settings.sweep
     made_from = json.dumps(
         [
             pairing.model,

@@ -148,20 +148,27 @@ def test_a_changed_setting_runs_exactly_what_depends_on_it(
     assert finished.jobs("labels", "--configfile", str(path)) - {"labels"} == again
 
 
-def test_calibration_is_a_beginning_and_never_replaces_more(checkout: Checkout) -> None:
+def test_a_calibration_ends_with_statistics_and_no_labels(checkout: Checkout) -> None:
     checkout.snakemake("calibration")
-    ((calibrated, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
-    assert calibrated > 0
+    ((tokens, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
+    assert tokens > 0
     assert labels == 0
-    first = {path.name: path.stat().st_mtime_ns for path in (checkout.results / "chunks").iterdir()}
-    checkout.snakemake("labels")
-    ((swept, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
-    assert swept > calibrated
-    assert labels > 0
-    after = {path.name: path.stat().st_mtime_ns for path in (checkout.results / "chunks").iterdir()}
-    assert after.items() > first.items(), "its chunks are used, not made again"
-    checkout.snakemake("calibration")
-    assert rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature") == [(swept, labels)]
+    assert checkout.jobs("labels") - {"labels"} == {"logits"} | SWEPT | NAMED, (
+        "a full run has its work before it"
+    )
+
+
+def test_a_calibration_uses_finished_chunks_and_never_replaces_more(finished: Checkout) -> None:
+    def chunks() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in (finished.results / "chunks").iterdir()}
+
+    before, database = chunks(), (finished.results / "results.duckdb").read_bytes()
+    finished.snakemake("calibration")
+    calibrated = json.loads((finished.results / "calibration/sweep.json").read_text())["strata"]["all"]
+    ((tokens,),) = rows(finished, "SELECT any_value(n_tokens) FROM feature")
+    assert 0 < calibrated["tokens"] < tokens
+    assert chunks() == before
+    assert (finished.results / "results.duckdb").read_bytes() == database
 
 
 def test_an_sae_is_trained_and_can_be_loaded(checkout: Checkout) -> None:
@@ -186,9 +193,21 @@ def test_an_sae_is_trained_and_can_be_loaded(checkout: Checkout) -> None:
 # --- faults
 
 
-@pytest.mark.parametrize("moment", ["documents.parquet", "chunks/*.npz"])
+@pytest.mark.parametrize(
+    ("moment", "target", "made"),
+    [
+        ("documents.parquet", "corpus", ["corpus.parquet"]),
+        ("chunks/*.npz", "examples", ["stats.parquet", "examples.parquet", "pool.parquet"]),
+    ],
+    ids=["corpus", "sweep"],
+)
 def test_a_killed_run_goes_on_and_ends_the_same(
-    moment: str, running: subprocess.Popen[bytes], checkout: Checkout, finished: Checkout
+    moment: str,
+    target: str,
+    made: list[str],
+    running: subprocess.Popen[bytes],
+    checkout: Checkout,
+    finished: Checkout,
 ) -> None:
     wait_until(lambda: [*checkout.results.glob(moment)])
     children = psutil.Process(running.pid).children(recursive=True)
@@ -196,8 +215,8 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     running.wait()
     _, left = psutil.wait_procs(children, timeout=5)
     assert left == [], "jobs end with their run"
-    checkout.snakemake("examples")
-    for name in ("corpus.parquet", "stats.parquet", "examples.parquet", "pool.parquet"):
+    checkout.snakemake(target)
+    for name in made:
         assert (checkout.results / name).read_bytes() == (finished.results / name).read_bytes(), name
     assert [*checkout.results.rglob("*.tmp")] == []
 

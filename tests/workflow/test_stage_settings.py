@@ -54,6 +54,7 @@ def read_by(job: Callable[..., object], settled: settings.Settings, **arguments:
 def settled(finished: Checkout, monkeypatch: pytest.MonkeyPatch) -> settings.Settings:
     monkeypatch.setenv("NEUROSCOPE_CACHE", str(finished.root / "cache"))
     training = {"training.tokens": 1000, "training.width": 16, "training.steps": 2, "training.batch": 64}
+    training |= {"training.held_out": 0.3, "training.k": 4}
     return settings.load("tiny", config=finished.root / "config/config.yaml", overrides=training)
 
 
