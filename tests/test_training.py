@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from neuroscope.corpus import SCHEMA, document_id
-from neuroscope.errors import NeuroscopeError
+from neuroscope.errors import ConfigError, NeuroscopeError
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
@@ -153,6 +153,11 @@ def test_a_killed_training_goes_on_and_ends_with_the_same_weights(
     resumed = train(files, plan, tmp_path / "cut", notes={}, checkpoint=tmp_path / "cut.pt")
 
     assert resumed["sha256"] == whole["sha256"]
+
+
+def test_more_active_features_than_there_are_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"training\.k is 65; it must be from 1 to training\.width, 64"):
+        TrainingPlan(width=64, k=65)
 
 
 def test_training_without_a_held_out_document_is_refused_before_it_begins(

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
-from neuroscope.errors import NeuroscopeError
+from neuroscope.errors import ConfigError, NeuroscopeError
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sae.formats import gemma_scope
 from neuroscope.sources import file_sha256, replace_atomically
@@ -52,6 +52,10 @@ class TrainingPlan:
     dead_tokens: int = 300_000
     """A feature that has not fired for this many tokens is dead."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.k <= self.width:
+            raise ConfigError(f"training.k is {self.k}; it must be from 1 to training.width, {self.width}.")
 
 
 @dataclass(slots=True)
