@@ -101,10 +101,10 @@ def chunk_key(chunk: Chunk, fingerprint: Fingerprint, options: SweepOptions) -> 
     """Names the chunk's file: a hash of all that its content depends on.
 
     The corpus as a whole is not part of it (its documents are, by content), so a growing corpus keeps its
-    chunks.
+    chunks; nor is where the SAE lies (its bytes are), so a moved checkout keeps them too.
     """
     made_from = fingerprint.to_dict()
-    del made_from["corpus_sha256"], made_from["package_version"]
+    del made_from["corpus_sha256"], made_from["package_version"], made_from["sae"]
     content = {
         "format": CHUNK_FORMAT,
         "fingerprint": made_from,

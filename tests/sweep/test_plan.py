@@ -81,6 +81,7 @@ def test_a_chunks_key_changes_with_all_that_its_result_depends_on_and_nothing_el
     chunk = Chunk("code-00000", "code", ("aa", "bb"))
     key = chunk_key(chunk, make_fingerprint(), SweepOptions())
     assert key == chunk_key(chunk, make_fingerprint(corpus_sha256="2" * 64), SweepOptions())
+    assert key == chunk_key(chunk, make_fingerprint(sae="/elsewhere/params.npz"), SweepOptions())
     others = [
         chunk_key(Chunk("code-00000", "code", ("aa",)), make_fingerprint(), SweepOptions()),
         chunk_key(Chunk("chat-00000", "chat", ("aa", "bb")), make_fingerprint(), SweepOptions()),
