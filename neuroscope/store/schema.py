@@ -116,7 +116,11 @@ LABELS = Table(
         FEATURE,
         SOURCE,
         Column("label", "VARCHAR", "what the feature stands for, in at most 15 words"),
-        Column("confidence", "VARCHAR", "high, medium or low, as the labeler judged; null if it does not"),
+        Column(
+            "confidence",
+            "VARCHAR",
+            "high, medium or low, as the labeler judged, but low when the score is under min_score; null if unknown",
+        ),
         Column("model", "VARCHAR", "the labeling model; null for a rule"),
         Column("method", "VARCHAR", "how the label was made"),
         Column("created_at", "VARCHAR", "when the label was made, ISO 8601; null if unknown"),
