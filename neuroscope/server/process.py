@@ -48,13 +48,16 @@ LOOK_SECONDS = 0.05
 
 def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) -> WSGIApplication:
     """The WSGI application of both ports, loading in the background. Exits when it must not serve."""
+    caller = _caller()
     try:
-        worker = _worker()
+        worker = _right(caller)
         settled = settings()
         chat, features = _listeners(worker)
         key = os.environ.get(settled.serve.api_key_env) or None
         refuse_open_bind([chat[0], features[0]], key, settled.serve.api_key_env)
     except NeuroscopeError as error:
+        if caller is not None and caller.cfg.workers > 1 and caller.age > 1:
+            _wait_for_the_end(caller)
         print(f"\nNot started: {error}\n", file=sys.stderr, flush=True)
         raise SystemExit(EXIT_REFUSED) from error
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -106,15 +109,19 @@ class Answering:
         self.count -= 1
 
 
-def _worker() -> Worker:
+def _caller() -> Worker | None:
     """The gunicorn worker that is loading this, found among the callers: WSGI does not hand it over."""
     frame = sys._getframe()
     while frame is not None:
         caller = frame.f_locals.get("self")
         if isinstance(caller, Worker):
-            break
+            return caller
         frame = frame.f_back  # type: ignore[assignment]
-    else:
+    return None
+
+
+def _right(caller: Worker | None) -> Worker:
+    if caller is None:
         raise _wrong_start("it is loaded outside a gunicorn worker (--preload, or another server)")
     if "gevent" not in caller.cfg.worker_class_str:
         raise _wrong_start(f"its worker is of the kind {caller.cfg.worker_class_str!r}, not gevent")
@@ -162,6 +169,13 @@ def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
     deadline = time.monotonic() + RESPONSE_PATIENCE_S
     while answering.count and time.monotonic() < deadline:
         gevent.sleep(0.01)
+    _leave()
+
+
+def _wait_for_the_end(worker: Worker) -> None:
+    """Leave the refusal to the first of several workers: a second one makes gunicorn's master crash."""
+    while worker.alive:
+        time.sleep(LOOK_SECONDS)
     _leave()
 
 
