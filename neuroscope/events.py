@@ -39,7 +39,7 @@ class FeatureActivation:
     l0: int
     """Number of features active on the token, before any filter."""
     fvu: float | None
-    """Fraction of the residual's variance that the SAE does not explain; None when no decoder is loaded."""
+    """Squared error of the reconstruction by the squared norm of the residual; None when no decoder is loaded."""
     top_features: tuple[ActiveFeature, ...]
     filtered_count: int
     """Features suppressed by the filter that rank above the last one kept."""
