@@ -6,7 +6,6 @@ format's business (`formats/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,15 +14,7 @@ import torch
 from torch import Tensor
 
 from neuroscope.errors import SAEFormatError
-
-
-def _rms(x: Tensor) -> Tensor:
-    """x / sqrt(mean(x^2)) per token. Not for Gemma Scope: its released weights take the raw residual stream."""
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-12)
-
-
-INPUT_NORMS: dict[str, Callable[[Tensor], Tensor]] = {"none": lambda x: x, "rms": _rms}
-"""What happens to the residual before W_enc; a property of the release, selectable by `input_norm`."""
+from neuroscope.sae.norms import INPUT_NORMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +32,17 @@ class SparseActs:
 
 
 class SparseAutoencoder:
-    """A JumpReLU sparse autoencoder (Rajamanoharan et al. 2024, arXiv 2407.14435):
+    """A JumpReLU sparse autoencoder (Rajamanoharan et al. 2024, arXiv 2407.14435), with `k` a TopK one (Gao et al.
+    2024, arXiv 2406.04093):
 
         pre  = norm(x) @ W_enc + b_enc
-        acts = relu(pre) * (pre > threshold)
-        x_hat = acts @ W_dec + b_dec
+        acts = relu(pre) * (pre > threshold), with k only the k largest of a token
+        x_hat = undo(acts @ W_dec + b_dec)
 
-    `threshold` [d_sae] is per feature and compared strictly; zero everywhere gives a plain ReLU. W_dec and b_dec
-    are None when only the encoder was loaded. All weights are float32 on one device.
+    `threshold` [d_sae] is per feature and compared strictly; zero everywhere gives a plain ReLU. Everything else that
+    releases do (fixed input scales, a subtracted b_dec, gates) is folded into these weights by `folding`. W_dec and
+    b_dec are None when only the encoder was loaded. All weights are float32 on one device.
     """
-
-    activation = "jumprelu"
 
     def __init__(
         self,
@@ -62,6 +53,7 @@ class SparseAutoencoder:
         b_dec: Tensor | None = None,
         *,
         input_norm: str = "none",
+        k: int | None = None,
     ) -> None:
         if input_norm not in INPUT_NORMS:
             raise SAEFormatError(
@@ -81,10 +73,17 @@ class SparseAutoencoder:
                 raise SAEFormatError(
                     f"{name} has shape {tuple(tensor.shape)}; W_enc {tuple(W_enc.shape)} asks for {shape}."
                 )
+        if k is not None and not 1 <= k <= d_sae:
+            raise SAEFormatError(f"k is {k}; a token keeps between 1 and all {d_sae} features.")
         self.W_enc, self.b_enc, self.threshold = W_enc, b_enc, threshold
         self.W_dec, self.b_dec = W_dec, b_dec
-        self.input_norm = input_norm
+        self.input_norm, self.k = input_norm, k
         self.d_in, self.d_sae = d_in, d_sae
+
+    @property
+    def activation(self) -> str:
+        """jumprelu or topk."""
+        return "jumprelu" if self.k is None else "topk"
 
     @property
     def device(self) -> torch.device:
@@ -92,14 +91,28 @@ class SparseAutoencoder:
 
     def encode(self, x: Tensor) -> Tensor:
         """acts [..., d_sae] of residuals x [..., d_in]; float32 whatever the model's dtype."""
-        pre = INPUT_NORMS[self.input_norm](x.float()) @ self.W_enc + self.b_enc
-        return torch.relu(pre) * (pre > self.threshold)
+        normed, _ = INPUT_NORMS[self.input_norm](x.float())
+        pre = normed @ self.W_enc + self.b_enc
+        acts = torch.relu(pre) * (pre > self.threshold)
+        if self.k is None:
+            return acts
+        values, features = acts.topk(self.k, sorted=False)
+        return torch.zeros_like(acts).scatter_(-1, features, values)
 
-    def decode(self, acts: Tensor) -> Tensor:
-        """x_hat [..., d_in] of acts [..., d_sae], in the space the encoder reads (after `input_norm`)."""
+    def decode(self, acts: Tensor, x: Tensor | None = None) -> Tensor:
+        """x_hat [..., d_in] of acts [..., d_sae], in the raw residual's space.
+
+        An input norm other than none takes each token's scale from the residual `x` [..., d_in] the acts came from.
+        """
         if self.W_dec is None or self.b_dec is None:
             raise SAEFormatError("This SAE was loaded without its decoder. Load it with decoder=True.")
-        return acts @ self.W_dec + self.b_dec
+        x_hat = acts @ self.W_dec + self.b_dec
+        if self.input_norm == "none":
+            return x_hat
+        if x is None:
+            raise ValueError(f"Decoding after input_norm {self.input_norm} needs the residual x itself.")
+        _, undo = INPUT_NORMS[self.input_norm](x.float())
+        return undo(x_hat)
 
 
 def top_k(acts: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from neuroscope.errors import ModelError
-from neuroscope.sae.autoencoder import INPUT_NORMS, SparseActs, SparseAutoencoder, fvu, sparse
+from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder, fvu, sparse
+from neuroscope.sae.norms import INPUT_NORMS
 
 
 class Reading(NamedTuple):
@@ -40,12 +41,13 @@ class FeatureReader:
         rows = sparse(self.sae.encode(residual))
         if not self.decoder:
             return [Reading(acts, None) for acts in rows]
-        x = INPUT_NORMS[self.sae.input_norm](residual.float())
-        x_hat = torch.stack([self._decode(acts) for acts in rows])
+        x = residual.float()
+        _, undo = INPUT_NORMS[self.sae.input_norm](x)
+        x_hat = undo(torch.stack([self._decode(acts) for acts in rows]))
         return [Reading(*row) for row in zip(rows, fvu(x, x_hat).tolist(), strict=True)]
 
     def _decode(self, acts: SparseActs) -> Tensor:
-        """`sae.decode` of one token, reading only the active rows of W_dec: of 16k, some 70."""
+        """`sae.decode` of one token, its norm not undone, reading only the active rows of W_dec: of 16k, some 70."""
         assert self.sae.W_dec is not None
         assert self.sae.b_dec is not None
         indices = torch.from_numpy(acts.indices).to(self.sae.device)

@@ -8,6 +8,7 @@ import torch
 
 from neuroscope.errors import SAEFormatError
 from neuroscope.sae import SparseAutoencoder, fvu, sparse, top_k
+from neuroscope.sae.norms import INPUT_NORMS
 
 
 def two_features(**changes: object) -> SparseAutoencoder:
@@ -109,6 +110,46 @@ def test_rms_input_norm_divides_each_token_by_its_root_mean_square() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("norm", "normed"),
+    [
+        ("none", [1.0, 5.0]),
+        ("rms", [1 / 13**0.5, 5 / 13**0.5]),  # mean square 13
+        ("layer_norm", [-(2**-0.5), 2**-0.5]),  # mean 3, std 8**.5 with n - 1
+        ("constant_norm_rescale", [1 / 13**0.5, 5 / 13**0.5]),  # 2**.5 / 26**.5
+    ],
+)
+def test_an_input_norm_is_undone_in_the_reconstruction(norm: str, normed: list[float]) -> None:
+    x = torch.tensor([[1.0, 5.0]])
+    applied, undo = INPUT_NORMS[norm](x)
+    torch.testing.assert_close(applied, torch.tensor([normed]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(undo(applied), x, atol=5e-5, rtol=0)
+
+    sae = two_features(input_norm=norm, b_dec=torch.zeros(2))
+    acts = sae.encode(x)
+    torch.testing.assert_close(
+        sae.decode(acts, x), undo(acts), msg="W_dec is the identity, so acts are x_hat"
+    )
+
+
+def test_decoding_after_a_norm_needs_the_residual() -> None:
+    with pytest.raises(ValueError, match="needs the residual"):
+        two_features(input_norm="rms").decode(torch.zeros(2))
+
+
+def test_k_keeps_the_largest_of_each_token_and_no_negative() -> None:
+    sae = SparseAutoencoder(torch.eye(3), torch.zeros(3), torch.zeros(3), k=2)
+    x = torch.tensor([[3.0, 1.0, 2.0], [-1.0, 5.0, -2.0]])
+    assert sae.encode(x).tolist() == [[3.0, 0.0, 2.0], [0.0, 5.0, 0.0]]
+    assert (sae.activation, two_features().activation) == ("topk", "jumprelu")
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_a_k_beyond_the_features_is_refused(k: int) -> None:
+    with pytest.raises(SAEFormatError, match=f"k is {k}; a token keeps between 1 and all 2 features"):
+        two_features(k=k)
+
+
 def test_decode_is_linear_with_bias() -> None:
     assert two_features().decode(torch.tensor([1.0, 2.0])).tolist() == [11.0, 22.0]
 
@@ -132,5 +173,5 @@ def test_a_shape_that_does_not_fit_w_enc_is_refused_by_name(name: str) -> None:
 
 
 def test_an_unknown_input_norm_is_refused() -> None:
-    with pytest.raises(SAEFormatError, match="none, rms"):
+    with pytest.raises(SAEFormatError, match="none, rms, layer_norm, constant_norm_rescale"):
         two_features(input_norm="layer")
