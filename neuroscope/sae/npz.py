@@ -2,96 +2,107 @@
 
 from __future__ import annotations
 
+import ast
+import math
+import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from neuroscope.errors import SAEFormatError
+from neuroscope.sae.checks import (
+    DAMAGED,
+    Array,
+    check_names,
+    check_shape,
+    check_start,
+    finish,
+    read_exactly,
+)
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, RuntimeError)
 MAX_RATIO = 64
 """Float weights hardly compress; a member that unpacks to more than this many times its size is a bomb."""
+SMALL = 1 << 24
+"""Bytes that a member may unpack to whatever its size: a bias of zeros packs to nothing."""
+MAX_HEADER = 1024
 
 
 def read_npz(
     path: Path, wanted: Mapping[str, int], *, optional: frozenset[str] = frozenset()
-) -> dict[str, np.ndarray]:
-    """The arrays named in `wanted` (name -> number of dimensions), as finite float32.
+) -> dict[str, Array]:
+    """The arrays named in `wanted` (name -> number of dimensions), finite, as float32 or float64.
 
-    Raises SAEFormatError, naming the file and what was found, when the file is not an NPZ (an HTML page or Git-LFS
+    Raises SAEFormatError, naming the file and what was found, when the file is not an NPZ (an HTML page or Git LFS
     pointer is called what it is), lacks an array, holds one twice, of another shape or kind, or is not whole.
     """
-    _check_magic(path)
+    size = check_start(path, "an NPZ file", b"PK\x03\x04")
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
             if len(set(members)) != len(members):
-                raise SAEFormatError(f"{path} holds an array twice: {sorted(members)}. Download it again.")
-            missing = [name for name in wanted if f"{name}.npy" not in members and name not in optional]
-            if missing:
-                raise SAEFormatError(
-                    f"{path} lacks {', '.join(missing)}; it holds {', '.join(sorted(members)) or 'nothing'}. "
-                    f"This format needs {', '.join(wanted)}."
-                )
-            return {
-                name: _read_member(archive, name, dimensions, path)
-                for name, dimensions in wanted.items()
-                if f"{name}.npy" in members
-            }
+                raise SAEFormatError(f"{path} holds an array twice: {sorted(members)[:12]}. {DAMAGED}")
+            held = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
+            check_names(path, held, wanted, optional)
+            return finish(
+                path,
+                {
+                    name: _read_member(archive, name, dimensions, path, size)
+                    for name, dimensions in wanted.items()
+                    if name in held
+                },
+            )
     except _DAMAGE as error:
-        raise SAEFormatError(f"{path} is damaged: {error}. Delete it and download it again.") from error
+        raise SAEFormatError(f"{path} is damaged: {error}. {DAMAGED}") from error
 
 
-def _check_magic(path: Path) -> None:
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(512)
-    except OSError as error:
-        raise SAEFormatError(f"{path} cannot be read: {error.strerror}.") from error
-    if head.startswith(b"PK\x03\x04"):
-        return
-    what = "not an NPZ file"
-    if head.startswith(b"version https://git-lfs"):
-        what = "a Git-LFS pointer, not the file it points to; fetch it with: git lfs pull"
-    elif head.lstrip().lower().startswith((b"<!doctype", b"<html")):
-        what = "an HTML page, not an NPZ file: the download was answered by a web page"
-    elif not head:
-        what = "empty"
-    raise SAEFormatError(f"{path} is {what}.")
-
-
-def _read_member(archive: zipfile.ZipFile, name: str, dimensions: int, path: Path) -> np.ndarray:
+def _read_member(archive: zipfile.ZipFile, name: str, dimensions: int, path: Path, file_size: int) -> Array:
     info = archive.getinfo(f"{name}.npy")
-    if info.file_size > MAX_RATIO * max(info.compress_size, 1):
+    packed = min(info.compress_size, file_size)
+    if info.file_size > max(MAX_RATIO * packed, SMALL):
         raise SAEFormatError(
-            f"{path}: {name} claims {info.file_size} bytes from {info.compress_size} packed ones."
+            f"{path}: {name} claims {info.file_size} bytes from {info.compress_size} packed ones. {DAMAGED}"
         )
     with archive.open(info) as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read_header(stream)
-        if dtype.kind != "f" or len(shape) != dimensions or 0 in shape:
-            raise SAEFormatError(
-                f"{path}: {name} has shape {shape} and dtype {dtype}; expected {dimensions} dimensions of floats."
-            )
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        shape, fortran, descr = _read_header(stream)
+        floats = re.fullmatch(r"[<>=]f[248]", descr) is not None
+        check_shape(path, name, shape, descr, dimensions, floats)
+        dtype = np.dtype(descr)
+        size = math.prod(shape) * dtype.itemsize
         if stream.tell() + size != info.file_size:
             raise SAEFormatError(
-                f"{path}: {name} should take {size} bytes by its header, the file has {info.file_size}."
+                f"{path}: {name} should take {size} bytes by its header, the file has {info.file_size}. {DAMAGED}"
             )
-        array = np.frombuffer(bytearray(stream.read(size)), dtype=dtype).reshape(
-            shape, order="F" if fortran else "C"
+        array = read_exactly(stream, size).view(dtype).reshape(shape, order="F" if fortran else "C")
+        stream.read(1)  # the end of the member is where its checksum is compared
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[Any, ...], bool, str]:
+    """Shape, Fortran order and dtype of a .npy member (NEP 1), of bounded length. Raises ValueError."""
+    magic = stream.read(8)
+    if magic[:6] != b"\x93NUMPY" or magic[6:] not in (b"\x01\x00", b"\x02\x00", b"\x03\x00"):
+        raise ValueError("a member does not begin as a .npy file")
+    pattern = "<H" if magic[6] == 1 else "<I"
+    (length,) = struct.unpack(
+        pattern, stream.read(struct.calcsize(pattern)).ljust(4, b"\0")[: struct.calcsize(pattern)]
+    )
+    if length > MAX_HEADER:
+        raise ValueError(f"the header of a member claims {length} bytes, at most {MAX_HEADER} are accepted")
+    try:
+        header = ast.literal_eval(stream.read(length).decode("latin-1").strip())
+    except (SyntaxError, MemoryError, RecursionError, TypeError) as error:
+        raise ValueError("the header of a member cannot be parsed") from error
+    if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
+        raise ValueError("the header of a member has other keys than descr, fortran_order and shape")
+    shape, fortran, descr = header["shape"], header["fortran_order"], header["descr"]
+    if not isinstance(shape, tuple) or not isinstance(fortran, bool) or not isinstance(descr, str):
+        raise ValueError(
+            "the header of a member has values of other types than a shape, a truth value and a dtype"
         )
-    array = np.ascontiguousarray(array, dtype=np.float32)
-    finite = np.isfinite(array)
-    if not finite.all():
-        first = tuple(int(i) for i in np.argwhere(~finite)[0])
-        raise SAEFormatError(
-            f"{path}: {name} holds {int((~finite).sum())} NaN or infinite values, the first at {first}."
-        )
-    return array
+    return shape, fortran, descr

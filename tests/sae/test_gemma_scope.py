@@ -92,7 +92,7 @@ def test_what_save_writes_load_reads(tmp_path: Path) -> None:
         ),
         (
             {"threshold": np.array([0.0, -1.0] + [0.0] * 6, np.float32)},
-            "1 thresholds are negative, the first at feature 1",
+            "1 values of threshold are negative, the first at feature 1",
         ),
     ],
 )
@@ -107,7 +107,7 @@ def test_wrong_arrays_are_refused_by_name(tmp_path: Path, changes: dict[str, obj
     [
         (b"", "is empty"),
         (b"<!DOCTYPE html><html>", "an HTML page"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "Git-LFS pointer"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00", "Git LFS pointer"),
         (b"PK\x03\x04 and nothing else", "damaged"),
         (pickle.dumps({"W_enc": 1}), "not an NPZ file"),
     ],

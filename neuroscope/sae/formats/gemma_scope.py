@@ -9,30 +9,32 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from neuroscope.errors import SAEFormatError
 from neuroscope.sae.autoencoder import SparseAutoencoder
+from neuroscope.sae.checks import check_not_negative
+from neuroscope.sae.folding import Weights
+from neuroscope.sae.formats.locate import weights_file
 from neuroscope.sae.npz import read_npz
 
+FILE = "params.npz"
 ENCODER = {"W_enc": 2, "b_enc": 1, "threshold": 1}
 DECODER = {"W_dec": 2, "b_dec": 1}
 
 
 def load(path: Path, *, decoder: bool = True, input_norm: str | None = None) -> SparseAutoencoder:
     """The SAE in `path` (the NPZ file, or a folder that holds it as params.npz)."""
-    file = path / "params.npz" if path.is_dir() else path
+    file = weights_file(path, FILE)
     arrays = read_npz(file, ENCODER | (DECODER if decoder else {}))
-    negative = np.flatnonzero(arrays["threshold"] < 0)
-    if len(negative):
-        raise SAEFormatError(
-            f"{file}: {len(negative)} thresholds are negative, the first at feature {negative[0]}."
-        )
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    try:
-        return SparseAutoencoder(**tensors, input_norm=input_norm or "none")
-    except SAEFormatError as error:
-        raise SAEFormatError(f"{file}: {error}") from None
+    check_not_negative(file, "threshold", arrays["threshold"])
+    weights = Weights(
+        file,
+        arrays["W_enc"],
+        arrays["b_enc"],
+        arrays.get("W_dec"),
+        arrays.get("b_dec"),
+        arrays["threshold"],
+    )
+    return weights.autoencoder(decoder=decoder, input_norm=input_norm or "none")
 
 
 def save(sae: SparseAutoencoder, path: Path) -> None:
