@@ -27,6 +27,24 @@ from neuroscope.sae.torch_file import read_torch
 ROOT = Path(__file__).parents[2]
 
 
+def test_500_damaged_releases_are_refused_by_name_or_load_whole(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(Path(__file__).with_name("mutations.py")), str(tmp_path), "500"],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["wrong"] == []
+    assert found["refused"] + found["loaded"] == 500
+    assert found["refused"] > 300
+    assert found["grown_kib"] < 64 * 1024, "files of a few kB cost no more than that"
+    assert found["seconds"] < 20
+
+
 # safetensors
 
 
