@@ -14,7 +14,7 @@ from typing import Any
 from neuroscope.manifest import Fingerprint
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.settings import Pairing
-from neuroscope.sources import Resolved, file_sha256
+from neuroscope.sources import Resolved, path_sha256
 
 
 def fingerprint_of(
@@ -27,13 +27,16 @@ def fingerprint_of(
     corpus_sha256: str | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Fingerprint:
-    """Who we are: `model` is the resolved `pairing.model`, `sae` was read from `sae_file`."""
+    """Who we are: `model` is the resolved `pairing.model`, `sae` was read from `sae_file`.
+
+    `sae_file` is a file, or a folder of weights and configuration.
+    """
     return Fingerprint(
         model=pairing.model,
         model_revision=model.revision or model.sha256,
         tokenizer_sha256=tokenizer_sha256(tokenizer),
         sae=pairing.sae.uri,
-        sae_sha256=file_sha256(sae_file),
+        sae_sha256=path_sha256(sae_file),
         layer=pairing.layer,
         d_in=sae.d_in,
         d_sae=sae.d_sae,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from fakes import releases
 
 from neuroscope import settings, stages
 from neuroscope.settings import Settings
+from neuroscope.settings.values import SaeSource
+from neuroscope.stages.sae import fetch_sae
 
 GEMMA = settings.load("gemma-2-2b-it")
 SMOLLM = settings.load("smollm2-135m")
@@ -40,3 +44,19 @@ def test_secrets_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     settled = settings.load("gemma-2-2b-it")
     everything = [stages.params(settled, stage) for stage in stages.USES]
     assert "secret-of-" not in json.dumps(everything) + repr(settled)
+
+
+def test_an_sae_of_several_files_is_known_by_all_of_them(tmp_path: Path) -> None:
+    folder = releases.sae_lens(tmp_path / "sae", 8, 24, 0)
+    source = SaeSource(str(folder), None, "sae_lens", None, 24)
+    settled = replace(SMOLLM, results=tmp_path, pairing=replace(SMOLLM.pairing, sae=source))
+
+    def fetched() -> dict[str, str]:
+        fetch_sae(settled, output=tmp_path / "provenance.json")
+        found: dict[str, str] = json.loads((tmp_path / "provenance.json").read_text())
+        return found
+
+    before = fetched()
+    assert (before["path"], before["format"]) == (str(folder), "sae_lens")
+    releases.sae_lens(tmp_path / "sae", 8, 24, 0, apply_b_dec_to_input=False)
+    assert fetched()["sha256"] != before["sha256"], "the configuration is part of what the SAE is"

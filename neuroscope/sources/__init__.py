@@ -15,6 +15,7 @@ from neuroscope.sources.files import (
     cache_dir,
     file_sha256,
     folder_sha256,
+    path_sha256,
     replace_atomically,
     replace_directory_atomically,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "file_sha256",
     "folder_sha256",
     "parse",
+    "path_sha256",
     "replace_atomically",
     "replace_directory_atomically",
     "resolve",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from neuroscope.manifest import SourcesLock
 from neuroscope.settings import Settings
-from neuroscope.sources import file_sha256, replace_atomically
+from neuroscope.sources import path_sha256, replace_atomically
 
 
 def fetch_sae(settings: Settings, *, output: Path) -> None:
@@ -18,7 +18,7 @@ def fetch_sae(settings: Settings, *, output: Path) -> None:
         "path": str(found.path),
         "source": found.uri,
         "revision": found.revision,
-        "sha256": found.sha256 or file_sha256(found.path),
+        "sha256": found.sha256 or path_sha256(found.path),
         "format": sae.format,
     }
     with replace_atomically(output) as temporary:
