@@ -1,4 +1,4 @@
-# Neuroscope's pipeline: a table of contents. Targets: corpus, calibration, examples, labels, scores, train, all.
+# Neuroscope's pipeline: a table of contents. Targets: corpus, calibration, examples, labels, scores, verify, train, all.
 #
 #   snakemake --cores 8 labels
 #   NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 2 labels
@@ -24,6 +24,7 @@ include: "workflow/rules/sweep.smk"
 include: "workflow/rules/calibration.smk"
 include: "workflow/rules/labels.smk"
 include: "workflow/rules/results.smk"
+include: "workflow/rules/verify.smk"
 include: "workflow/rules/train.smk"
 
 

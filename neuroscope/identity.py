@@ -40,6 +40,7 @@ def fingerprint_of(
         layer=pairing.layer,
         d_in=sae.d_in,
         d_sae=sae.d_sae,
+        input_norm=sae.input_norm,
         corpus_sha256=corpus_sha256,
         sweep=dict(sweep or {}),
     )

@@ -15,6 +15,8 @@ from neuroscope.manifest import Fingerprint
 from neuroscope.settings import Settings
 from neuroscope.stats import CalibrationStats, read_stats_document
 from neuroscope.store import Results, open_results
+from neuroscope.verification import FILE as VERIFICATION
+from neuroscope.verification import Verification, read_verification
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +29,8 @@ class Known:
     """One text a feature, `feature_4521` where there is no label."""
     label_sources: dict[str, int]
     """How many labels came from which source."""
+    verification: Verification | None
+    """What `neuroscope verify` found about this very pair."""
     degraded: tuple[str, ...]
     """What is missing, why, and which command mends it."""
 
@@ -55,12 +59,19 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
     labels = results.labels() if results is not None else []
     if not labels:
         degraded.append(f"Features are shown by number, there are no labels. {why} {mend}")
+    verification = fitting_verification(settings, used)
+    if verification is not None and verification.off:
+        degraded.append(
+            f"Numbers are off: verification failed on {', '.join(verification.off)}. "
+            "See what and why: neuroscope verify"
+        )
     texts = {row.feature: row.label for row in labels}
     return Known(
         results=results,
         stats=stats,
         labels=tuple(texts.get(index, f"feature_{index}") for index in range(used.d_sae)),
         label_sources=dict(Counter(row.source for row in labels)),
+        verification=verification,
         degraded=tuple(degraded),
     )
 
@@ -79,6 +90,15 @@ def _stats(results: Results, stratum: str) -> tuple[CalibrationStats, list[str]]
         return results.stats(stratum), []
     note = f"The filter uses the statistics of all texts: there are none of the stratum {stratum!r}."
     return results.stats("all"), [note]
+
+
+def fitting_verification(settings: Settings, used: Fingerprint) -> Verification | None:
+    """The report about this model and SAE; one about others, or of another version, is none."""
+    try:
+        found, about = read_verification(settings.results / VERIFICATION)
+    except ArtefactError:
+        return None
+    return None if about.mismatches(used) else found
 
 
 def _own_stats(path: Path, used: Fingerprint) -> CalibrationStats:

@@ -30,6 +30,7 @@ IDENTITY = (
     "layer",
     "d_in",
     "d_sae",
+    "input_norm",
     "schema_version",
 )
 """What must agree before one artefact is used with another. `sae` is a place; its bytes are what counts."""
@@ -43,6 +44,7 @@ _WORDS = {
     "layer": "layer",
     "d_in": "model width (d_in)",
     "d_sae": "SAE width (d_sae)",
+    "input_norm": "input norm",
     "corpus_sha256": "corpus",
     "sweep": "sweep",
     "schema_version": "schema version",
@@ -77,6 +79,8 @@ class Fingerprint:
     layer: int
     d_in: int
     d_sae: int
+    input_norm: str = "none"
+    """What happens to the residual before the SAE's weights."""
     corpus_sha256: str | None = None
     """None when the artefact is not about a corpus."""
     sweep: Mapping[str, Any] = field(default_factory=dict)

@@ -28,12 +28,14 @@ LAYERS = {
     "store": 3,
     "identity": 3,
     "manifest": 3,
+    "verification": 3,
     "settings": 3,
     "sweep": 4,
     "training": 4,
     "autointerp": 4,
     "engine": 4,
     "known": 4,
+    "verify": 4,
     "scope": 4,
     "server": 5,
     "wsgi": 5,
@@ -43,7 +45,7 @@ LAYERS = {
 }
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
 
-OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs"}
+OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "verify"}
 ONLINE = {"engine", "server", "wsgi"}
 """The two halves meet in files: neither imports the other."""
 
@@ -60,6 +62,7 @@ OWNERS = {
     "jsonschema": ("settings",),
     "simple_websocket": ("server",),
     "tokenizers": ("models",),
+    "torchao": ("models",),
 }
 """Third-party package -> the only parts that may import it."""
 

@@ -129,7 +129,7 @@ def test_an_unknown_pairing_is_refused(home: Path) -> None:
 @pytest.fixture
 def scope(home: Path, tiny_engine: Engine) -> Scope:
     labels = tuple(f"label {index}" for index in range(D_SAE))
-    known = Known(None, statistics(), labels, {"test": D_SAE}, ())
+    known = Known(None, statistics(), labels, {"test": D_SAE}, None, ())
     return Scope(neuroscope_settings.load(), tiny_engine, known, Ranking())
 
 

@@ -13,6 +13,7 @@ from neuroscope.cli.calibrate import calibrate
 from neuroscope.cli.corpus import corpus
 from neuroscope.cli.labels import labels
 from neuroscope.cli.serve import serve
+from neuroscope.cli.verify import verify
 from neuroscope.cli.weights import models, sae
 from neuroscope.errors import NeuroscopeError
 
@@ -47,7 +48,7 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-for command in (serve, models, sae, corpus, calibrate, labels):
+for command in (serve, models, sae, corpus, calibrate, labels, verify):
     app.add_command(command)
 
 

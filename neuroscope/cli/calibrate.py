@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
 from neuroscope.cli.output import show
 from neuroscope.cli.pipeline import run_target
+
+if TYPE_CHECKING:
+    from neuroscope.settings import Settings
 
 
 @click.group()
@@ -31,14 +34,20 @@ def run_calibration(samples: int | None, cores: int | None, **flags: Any) -> Non
 @click.option("--pairing", help="Model and SAE by name: a file in config/pairings.")
 @click.option("--stratum", default="all", show_default=True, help="Kind of text, when the results are read.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to show.")
+@click.option("--strata", is_flag=True, help="Means of each kind of text instead of features.")
 @as_json
-def show_calibration(stats: Path | None, pairing: str | None, stratum: str, top: int, as_json: bool) -> None:
-    """The features that fire most often."""
+def show_calibration(
+    stats: Path | None, pairing: str | None, stratum: str, top: int, strata: bool, as_json: bool
+) -> None:
+    """The features that fire most often; with --strata, how each kind of text is described by the SAE."""
     import numpy as np
 
     from neuroscope import settings, store
     from neuroscope.stats import CalibrationStats
 
+    if strata:
+        _show_strata(settings.load(pairing), as_json)
+        return
     labels: dict[int, str] = {}
     if stats is not None:
         measured = CalibrationStats.from_json(stats)
@@ -58,3 +67,30 @@ def show_calibration(stats: Path | None, pairing: str | None, stratum: str, top:
         for feature in np.argsort(-measured.firing_rate, kind="stable")[:top]
     ]
     show(rows, as_json=as_json)
+
+
+def _show_strata(settled: Settings, as_json: bool) -> None:
+    """Tokens and mean L0 of each stratum in the sweep; FVU where `neuroscope verify` has measured it."""
+    from neuroscope import store
+    from neuroscope.known import fitting_verification
+
+    with store.open_results(settled.results / "results.duckdb") as results:
+        swept = (results.meta()["sweep"] or {}).get("strata", {})
+        verification = fitting_verification(settled, results.fingerprint())
+    fidelity = {} if verification is None else {**verification.strata, "all": verification.overall}
+    rows = [
+        {
+            "stratum": name,
+            "documents": found["documents"],
+            "tokens": found["tokens"],
+            "mean_l0": found["mean_l0"],
+            "fvu": fidelity[name].fvu if name in fidelity else None,
+        }
+        for name, found in swept.items()
+    ]
+    show(rows, as_json=as_json, empty="The results have no report of their sweep.")
+    if verification is None:
+        click.echo("FVU is not measured yet. Measure it with: neuroscope verify", err=True)
+    else:
+        for warning in verification.warnings:
+            click.echo(warning, err=True)

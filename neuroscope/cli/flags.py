@@ -20,6 +20,7 @@ KEYS = {
     "sae_path": "sae.path",
     "layer": "layer",
     "sae_width": "sae.width",
+    "input_norm": "sae.input_norm",
     "device": "device",
     "quantization": "quantization",
     "corpus_path": "corpus.path",
@@ -68,9 +69,16 @@ def with_pairing(command: Command) -> Command:
             click.option("--sae-path", metavar="PATH", help="File inside the SAE's source."),
             click.option("--sae-layer", "--layer", "layer", type=click.IntRange(0), help="Layer, from 0."),
             click.option("--sae-width", metavar="N", help="Number of features, such as 16k."),
+            click.option(
+                "--input-norm",
+                metavar="NAME",
+                help="none, rms, layer_norm or constant_norm_rescale instead of the release's own.",
+            ),
             click.option("--device", help="auto (CUDA, then MPS, then CPU), cpu, mps or cuda[:N]."),
             click.option(
-                "--quantization", help="Quantisation of the model's weights; this version knows none."
+                "--quantization",
+                type=click.Choice(["none", "int8", "int4"]),
+                help="Model weights in fewer bits; `neuroscope verify` measures what it costs.",
             ),
         )
     ):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from neuroscope.errors import ModelError
+from neuroscope.models.quantization import torchao_config
 from neuroscope.sources import cache_dir, replace_directory_atomically
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,8 +63,7 @@ def load_model(
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if quantization != "none":
-        raise ModelError(f"quantization {quantization!r} is not supported by this version. Use none.")
+    quantized = torchao_config(quantization)
     directory = _model_directory(path)
     target = pick_device(device)
     try:
@@ -73,6 +73,7 @@ def load_model(
             directory,
             dtype=pick_dtype(dtype, target),
             attn_implementation="eager" if caps_attention else "sdpa",
+            **({} if quantized is None else {"quantization_config": quantized}),
         )
         tokenizer = load_tokenizer(directory)
     except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from neuroscope.engine import Engine
     from neuroscope.stats import CalibrationStats
     from neuroscope.store import Results
+    from neuroscope.verification import Verification
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +35,8 @@ class Loaded:
     results: Results | None
     neuronpedia: tuple[str, str] | None
     """Names of model and SAE on Neuronpedia."""
+    verification: Verification | None
+    """What `neuroscope verify` found about this model and SAE; None when it was not run."""
     degraded: tuple[str, ...]
     """What is missing, why, and which command mends it."""
 

@@ -50,6 +50,7 @@ def in_server_words(scope: Scope) -> Loaded:
         neuronpedia=(pairing.neuronpedia.model_id, pairing.neuronpedia.sae_id)
         if pairing.neuronpedia
         else None,
+        verification=known.verification,
         degraded=known.degraded,
     )
 

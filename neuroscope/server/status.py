@@ -47,6 +47,9 @@ def readiness(loaded: Loaded, service: Service) -> dict[str, Any]:
         },
         "stats": None if loaded.stats is None else {"tokens": loaded.stats.n_tokens},
         "labels": {"count": sum(loaded.label_sources.values()), "sources": loaded.label_sources},
+        "verification": None
+        if loaded.verification is None
+        else {"verdict": loaded.verification.verdict, "off": list(loaded.verification.off)},
         "queue": {"running": service.inference.busy, "waiting": service.inference.waiting},
         "subscribers": len(service.subscribers),
     }

@@ -31,6 +31,7 @@ from neuroscope.settings.values import (
     Settings,
     Sweep,
     Training,
+    Verify,
 )
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Settings",
     "Sweep",
     "Training",
+    "Verify",
     "from_snakemake",
     "load",
     "load_pairing",
@@ -150,6 +152,7 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         examples=Examples(**full["examples"]),
         sweep=Sweep(**full["sweep"]),
         training=Training(**full["training"]),
+        verify=Verify(**full["verify"]),
         labels=Labels(**_frozen(full["labels"])),
         ranking=RankingDefaults(**{**full["ranking"], "stats": _path(full["ranking"]["stats"], root)}),
         serve=_serve(full["serve"]),

@@ -103,6 +103,11 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class Verify:
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Examples:
     samples: int
     per_feature: int
@@ -192,6 +197,7 @@ class Settings:
     examples: Examples
     sweep: Sweep
     training: Training
+    verify: Verify
     labels: Labels
     ranking: RankingDefaults
     serve: Serve

@@ -18,7 +18,7 @@ from neuroscope.sweep.activations import Instrument
 
 
 def load_instrument(
-    settings: Settings, *, sae: Path, corpus_sha256: str | None
+    settings: Settings, *, sae: Path, corpus_sha256: str | None, decoder: bool = False
 ) -> tuple[Instrument, ChatTokenizer, Fingerprint]:
     """Model, SAE and tokenizer of the settings' pairing, and the fingerprint of what they make.
 
@@ -36,7 +36,7 @@ def load_instrument(
         format=pairing.sae.format,
         input_norm=pairing.sae.input_norm,
         device=str(backend.device),
-        decoder=False,
+        decoder=decoder,
     )
     if autoencoder.d_in != backend.d_model:
         raise ModelError(
@@ -79,5 +79,6 @@ def _conditions(settings: Settings, model: Any) -> dict[str, Any]:
         "outlier_norm": settings.sweep.outlier_norm,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
+        "quantization": settings.quantization,
         **library_versions(),
     }

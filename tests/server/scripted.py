@@ -171,5 +171,6 @@ def scripted(*, degraded: tuple[str, ...] = (), with_stats: bool = True) -> Load
         stats=stats() if with_stats else None,
         results=None,
         neuronpedia=("scripted-model", "7-scripted"),
+        verification=None,
         degraded=degraded,
     )

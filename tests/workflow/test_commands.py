@@ -91,3 +91,25 @@ def test_a_feature_that_the_sae_does_not_have_is_refused(
 ) -> None:
     assert main(["labels", "show", "--features", f"3,{D_SAE}"]) == 1
     assert f"no feature {D_SAE}: this SAE has features 0 to {D_SAE - 1}" in capsys.readouterr().err
+
+
+def test_verify_says_what_is_off_and_ends_with_one(
+    inside: Checkout, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The checkout's SAE is random: arithmetic, hook, cache and BOS are right, what it explains is not."""
+    assert main(["calibrate", "show", "--pairing", PAIRING, "--strata"]) == 0
+    assert "Measure it with: neuroscope verify" in capfd.readouterr().err
+    words = ["verify", "--pairing", PAIRING, "--cores", "1", "--tokens", "400"]
+    assert main([*words, "--json"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    verdicts = {check["name"]: check["verdict"] for check in found["checks"]}
+    assert verdicts["fvu"] == "off"
+    assert all(verdicts[name] == "ok" for name in ("encode", "hook", "cache", "bos"))
+    assert set(found["input_norms"]) == {"none", "rms", "layer_norm", "constant_norm_rescale"}
+    assert main(words) == 1
+    output = capfd.readouterr()
+    assert "none (in use)" in output.out
+    assert "Off: " in output.err
+    rows = shown(["calibrate", "show", "--pairing", PAIRING, "--strata"], capfd)
+    assert {row["stratum"] for row in rows} == {"all", "chat", "code", "conversation", "encyclopedia"}
+    assert all(row["mean_l0"] > 0 and row["fvu"] > 0.6 for row in rows)

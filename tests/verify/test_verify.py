@@ -1,0 +1,274 @@
+"""The self-test on the real model: all well as shipped, and each fault is found by the check that guards against it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from torch import Tensor
+
+from neuroscope import settings, sources
+from neuroscope.corpus import SCHEMA, document_id
+from neuroscope.corpus.readers import read_files
+from neuroscope.errors import ArtefactError
+from neuroscope.models.chat import ChatTokenizer, Prompt
+from neuroscope.models.loading import load_model
+from neuroscope.models.torch_backend import TorchBackend
+from neuroscope.sae import SparseAutoencoder, load_sae
+from neuroscope.verification import (
+    Check,
+    Fidelity,
+    QuantizationEffect,
+    Verification,
+    read_verification,
+    write_verification,
+)
+from neuroscope.verify import Subject, verify_subject
+from neuroscope.verify.checks import reference_acts
+from neuroscope.verify.fidelity import fidelity, top_overlap
+from neuroscope.verify.quantized import quantization_effect
+from neuroscope.verify.subject import sample_texts
+
+TOKENS = 600
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    """The embedded pairing on a few hundred tokens of two strata."""
+    configured = settings.load("smollm2-135m")
+    pairing = configured.pairing
+    model, tokenizer = load_model(sources.resolve(pairing.model).path, device="cpu", dtype=pairing.dtype)
+    chat = ChatTokenizer(tokenizer)
+    leads = read_files(sources.resolve(configured.corpus.sources[0].source).path)
+    talk = (
+        Path(next(s.source for s in configured.corpus.sources if s.stratum == "chat"))
+        .read_text()
+        .splitlines()
+    )
+    rows = [
+        ("encyclopedia", text) for _, text in zip(range(30), leads, strict=False) if isinstance(text, str)
+    ]
+    rows += [("chat", text) for text in talk[:10]]
+    frame = pl.DataFrame(
+        [(document_id(text), stratum, "test", text) for stratum, text in rows], schema=SCHEMA, orient="row"
+    )
+    assert pairing.published is not None
+    return Subject(
+        model=model,
+        backend=TorchBackend(model, tokenizer, pairing.layer),
+        chat=chat,
+        sae=load_sae(sources.resolve(pairing.sae.uri).path, device="cpu"),
+        texts=sample_texts(frame, chat, tokens=TOKENS, bos=True),
+        published_l0=pairing.published.l0,
+    )
+
+
+def with_sae(subject: Subject, sae: SparseAutoencoder) -> Subject:
+    """The same residuals, read by another SAE."""
+    broken = replace(subject, sae=sae)
+    broken.__dict__["residuals"] = subject.residuals
+    return broken
+
+
+def changed(sae: SparseAutoencoder, **weights: Any) -> SparseAutoencoder:
+    other = copy.copy(sae)
+    for name, value in weights.items():
+        setattr(other, name, value)
+    return other
+
+
+class InclusiveGate(SparseAutoencoder):
+    def encode(self, x: Tensor) -> Tensor:
+        pre = x.float() @ self.W_enc + self.b_enc
+        return torch.relu(pre) * (pre >= self.threshold)
+
+
+class HalfPrecision(SparseAutoencoder):
+    def encode(self, x: Tensor) -> Tensor:
+        pre = x.bfloat16().float() @ self.W_enc.bfloat16().float() + self.b_enc
+        return torch.relu(pre) * (pre > self.threshold)
+
+
+class DoubleBos(ChatTokenizer):
+    def render(self, messages: Any, *, generation: bool = True) -> Prompt:
+        prompt = super().render(messages, generation=generation)
+        assert self.bos_id is not None
+        return Prompt([self.bos_id, self.bos_id, *prompt.ids], [False, False, *prompt.content])
+
+
+def transposed(subject: Subject) -> Subject:
+    """Rows taken for columns: the same numbers read in the wrong order, as a missing `.T` does."""
+    sae = subject.sae
+    return with_sae(subject, changed(sae, W_enc=sae.W_enc.T.reshape(sae.d_in, sae.d_sae).contiguous()))
+
+
+def gate(subject: Subject) -> Subject:
+    sae = copy.copy(subject.sae)
+    sae.__class__ = InclusiveGate
+    return with_sae(subject, sae)
+
+
+def low_precision(subject: Subject) -> Subject:
+    sae = copy.copy(subject.sae)
+    sae.__class__ = HalfPrecision
+    return with_sae(subject, sae)
+
+
+def rms(subject: Subject) -> Subject:
+    return with_sae(subject, changed(subject.sae, input_norm="rms"))
+
+
+def another_model_s_sae(subject: Subject) -> Subject:
+    """Of the right width, with every statistic of the real one but the model's own directions."""
+    sae = subject.sae
+    turned = torch.linalg.qr(torch.randn(sae.d_in, sae.d_in, generator=torch.Generator().manual_seed(0)))[0]
+    assert sae.W_dec is not None
+    assert sae.b_dec is not None
+    return with_sae(
+        subject,
+        changed(sae, W_enc=turned @ sae.W_enc, W_dec=sae.W_dec @ turned.T, b_dec=sae.b_dec @ turned.T),
+    )
+
+
+def one_layer_off(subject: Subject) -> Subject:
+    backend = TorchBackend(subject.model, subject.backend.tokenizer, subject.backend.layer - 1)
+    backend.layer += 1  # what it says, not what it does
+    backend.residuals = TorchBackend(  # type: ignore[method-assign]
+        subject.model, subject.backend.tokenizer, subject.backend.layer - 1
+    ).residuals
+    broken = replace(subject, backend=backend)
+    broken.__dict__["residuals"] = subject.residuals
+    return broken
+
+
+def double_bos(subject: Subject) -> Subject:
+    broken = replace(subject, chat=DoubleBos(subject.chat.tokenizer))
+    broken.__dict__["residuals"] = subject.residuals
+    return broken
+
+
+def stale_cache(subject: Subject) -> Subject:
+    """A cache that forgets: every token is run as if it were the first."""
+    backend = TorchBackend(subject.model, subject.backend.tokenizer, subject.backend.layer)
+    forward = backend.forward
+
+    def forgetful(ids: Any) -> Any:
+        backend.rewind(0)
+        return forward(ids)
+
+    backend.forward = forgetful  # type: ignore[method-assign]
+    broken = replace(subject, backend=backend)
+    broken.__dict__["residuals"] = subject.residuals
+    return broken
+
+
+def test_the_embedded_pairing_is_right(subject: Subject) -> None:
+    found = verify_subject(subject)
+    assert found.off == ()
+    assert found.verdict == "ok"
+    measured = {check.name: check.measured for check in found.checks}
+    assert set(measured) == {"encode", "weights", "hook", "cache", "bos", "l0", "fvu", "input_norm"}
+    assert found.overall.tokens >= TOKENS * 0.9
+    assert found.overall.fvu == pytest.approx(0.15, abs=0.07)
+    assert found.input_norms["none"] == found.overall
+    assert found.input_norms["rms"].fvu > 2 * found.overall.fvu
+    assert set(found.strata) == {"chat", "encyclopedia"}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "found_by"),
+    [
+        (transposed, {"weights"}),
+        (gate, {"encode"}),
+        (low_precision, {"encode"}),
+        (rms, {"input_norm", "fvu"}),
+        (another_model_s_sae, {"fvu", "l0"}),
+        (one_layer_off, {"hook"}),
+        (stale_cache, {"cache"}),
+        (double_bos, {"bos"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_is_found_by_the_check_that_guards_against_it(
+    subject: Subject, break_it: Callable[[Subject], Subject], found_by: set[str]
+) -> None:
+    found = verify_subject(break_it(subject))
+    assert found_by <= set(found.off)
+    if len(found_by) == 1 and break_it is not transposed:
+        assert set(found.off) == found_by
+    for check in found.checks:
+        assert (
+            check.verdict != "off"
+            or "Usually" in check.sentence
+            or "fires" in check.sentence
+            or "set sae" in check.sentence
+        )
+
+
+def test_fvu_is_that_of_float64(subject: Subject) -> None:
+    x = torch.cat(list(subject.residuals.values())).double()
+    sae = subject.sae
+    assert sae.W_dec is not None
+    acts = reference_acts(sae, x @ sae.W_enc.double() + sae.b_enc.double())
+    error = (x - acts @ sae.W_dec.double() - sae.b_dec.double()).square().sum()  # type: ignore[union-attr]
+    expected = float(error / (x - x.mean(0)).square().sum())
+    assert fidelity(sae, x.float()).fvu == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    from tiny_sweep import make_fingerprint
+
+    report = Verification(
+        (Check("encode", "ok", 1e-6, "<= 1e-4", "what"), Check("l0", "skipped", None, "none", "what")),
+        Fidelity(10, 3.0, 0.2),
+        {"code": Fidelity(5, 4.0, 0.1)},
+        {"none": Fidelity(10, 3.0, 0.2)},
+        ("careful",),
+        QuantizationEffect("int8", Fidelity(10, 3.0, 0.1), 0.9),
+    )
+    path = tmp_path / "verification.json"
+    write_verification(path, report, make_fingerprint())
+    assert read_verification(path) == (report, make_fingerprint())
+    assert json.loads(path.read_text())["verdict"] == "ok"
+    for content in ("", "[]", '{"checks": 3}', path.read_text()[:-40]):
+        path.write_text(content)
+        with pytest.raises(ArtefactError, match="Make it anew with: neuroscope verify"):
+            read_verification(path)
+    path.unlink()
+    with pytest.raises(ArtefactError, match="is not there"):
+        read_verification(path)
+
+
+@pytest.mark.parametrize(("quantization", "least", "most"), [("int8", 0.85, 0.999), ("int4", 0.4, 0.9)])
+def test_what_quantisation_costs_is_measured(
+    subject: Subject, quantization: str, least: float, most: float
+) -> None:
+    pairing = settings.load("smollm2-135m").pairing
+    model, tokenizer = load_model(
+        sources.resolve(pairing.model).path, device="cpu", dtype=pairing.dtype, quantization=quantization
+    )
+    backend = TorchBackend(model, tokenizer, pairing.layer)
+    effect = quantization_effect(
+        replace(subject, model=model, backend=backend), subject.backend, quantization
+    )
+    assert effect.unquantized.fvu == pytest.approx(
+        fidelity(subject.sae, torch.cat(list(subject.residuals.values()))).fvu, rel=0.02
+    )
+    assert least < effect.overlap < most
+    print(quantization, effect)
+
+
+def test_overlap_is_counted_over_the_features_that_are_active() -> None:
+    eye = torch.eye(4)
+    sae = SparseAutoencoder(eye, torch.zeros(4), torch.zeros(4), eye, torch.zeros(4))
+    x = torch.tensor([[4.0, 3.0, 0.0, 0.0], [1.0, 2.0, 3.0, 0.0], [-1.0, 0.0, 0.0, 0.0]])
+    other = torch.tensor([[4.0, 0.0, 3.0, 0.0], [0.0, 2.0, 3.0, 1.0], [9.0, 0.0, 0.0, 0.0]])
+    assert top_overlap(sae, x, other, k=2) == pytest.approx((1 / 2 + 2 / 2) / 2)
+    assert top_overlap(sae, x, x, k=3) == 1
