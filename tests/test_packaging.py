@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+QUANTIZATION = [Requirement(text) for text in PROJECT["optional-dependencies"]["quantization"]]
 CONSTRAINTS = [
     Requirement(line)
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -65,7 +66,7 @@ def test_what_the_package_imports_is_declared() -> None:
     # Parts of transformers, Flask and flask-sock, which hand out their objects; _typeshed is for type checkers.
     exempt = {"neuroscope", "tokenizers", "safetensors", "werkzeug", "simple_websocket", "_typeshed"}
     foreign = imported - set(sys.stdlib_module_names) - exempt
-    declared = names(RUNTIME)
+    declared = names(RUNTIME) | names(QUANTIZATION)
     for module in sorted(foreign):
         provided_by = {canonicalize_name(name) for name in providers.get(module, [module])}
         assert provided_by & declared, f"{module} ({provided_by}) is imported but not among the dependencies"

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from neuroscope.errors import ModelError
-from neuroscope.models.quantization import torchao_config
+from neuroscope.models.quantization import quiet_torchao, torchao_config
 from neuroscope.sources import cache_dir, replace_directory_atomically
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -61,6 +61,7 @@ def load_model(
     `path` is a folder in transformers' layout or a GGUF file. Attention is `eager` where the family caps attention
     scores (Gemma 2), since faster kernels leave the cap out.
     """
+    quiet_torchao()
     from transformers import AutoConfig, AutoModelForCausalLM
 
     quantized = torchao_config(quantization)

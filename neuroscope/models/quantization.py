@@ -23,10 +23,13 @@ def torchao_config(name: str) -> Any:
         return None
     if name not in QUANTIZATIONS:
         raise ModelError(f"quantization {name!r} is not known. Use {', '.join(QUANTIZATIONS)}.")
-    # torchao announces deprecations of torch, which nobody who runs a model can act on.
-    logging.getLogger("torch.utils._pytree").setLevel(logging.ERROR)
-    from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig
-    from torchao.quantization.granularity import PerGroup
+    try:
+        from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig
+        from torchao.quantization.granularity import PerGroup
+    except ImportError as error:
+        raise ModelError(
+            f"quantization {name} needs the package torchao ({error}). Install it: pip install torchao"
+        ) from error
     from transformers import TorchAoConfig
 
     if name == "int8":
@@ -34,3 +37,9 @@ def torchao_config(name: str) -> Any:
     # torchao's Int4WeightOnlyConfig needs kernels of one GPU maker; this one runs everywhere.
     int4 = getattr(torch, "int4")  # noqa: B009 - torch's stubs lack it
     return TorchAoConfig(IntxWeightOnlyConfig(weight_dtype=int4, granularity=PerGroup(INT4_GROUP)))
+
+
+def quiet_torchao() -> None:
+    """Where torchao is installed, transformers imports it for every model, and it tells of kernels it cannot load."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)
