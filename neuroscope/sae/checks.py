@@ -57,7 +57,9 @@ def check_names(path: Path, present: Iterable[str], wanted: Iterable[str], optio
     held = sorted(present)
     missing = [name for name in wanted if name not in held and name not in set(optional)]
     if missing:
-        shown = ", ".join(held[:12]) + (f" and {len(held) - 12} more" if len(held) > 12 else "")
+        shown = ", ".join(name[:60] for name in held[:12]) + (
+            f" and {len(held) - 12} more" if len(held) > 12 else ""
+        )
         raise SAEFormatError(
             f"{path} lacks {', '.join(missing)}; it holds {shown or 'nothing'}. Check sae.path and sae.format."
         )
@@ -93,6 +95,13 @@ def check_not_negative(path: Path, name: str, array: Array) -> None:
         raise SAEFormatError(
             f"{path}: {len(negative)} values of {name} are negative, the first at feature {negative[0]}. {DAMAGED}"
         )
+
+
+def whole_number(path: Path, name: str, array: Array) -> int:
+    """The whole number that `array` [] holds. Raises SAEFormatError when it is another."""
+    if array != np.floor(array) or not 0 <= array < 1 << 48:
+        raise SAEFormatError(f"{path}: {name} is {array}, must be a whole number of 0 or more. {DAMAGED}")
+    return int(array)
 
 
 def read_exactly(stream: IO[bytes], size: int) -> NDArray[np.uint8]:

@@ -270,6 +270,9 @@ def test_qwen_scopes_k_comes_from_the_file_the_folders_name_or_the_caller(tmp_pa
         load_sae(unnamed, format="qwen_scope", device="cpu")
     torch.save(torch.load(file, weights_only=True) | {"k": 7}, unnamed)
     assert load_sae(unnamed, format="qwen_scope", device="cpu").k == 7
+    torch.save(torch.load(file, weights_only=True) | {"k": 7.5}, unnamed)
+    with pytest.raises(SAEFormatError, match=r"k is 7\.5, must be a whole number"):
+        load_sae(unnamed, format="qwen_scope", device="cpu")
 
 
 def test_k_of_a_format_that_says_it_itself_is_refused(tmp_path: Path) -> None:

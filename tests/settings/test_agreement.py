@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from neuroscope import settings, stages
+from neuroscope.sae import FORMATS
+from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.settings import schema as schemas
 from neuroscope.settings import values
 
@@ -81,6 +83,16 @@ def test_values_of_the_configuration_are_the_built_in_ones_or_null() -> None:
 def test_null_is_accepted_exactly_where_the_configuration_has_it() -> None:
     nullable = {key for key, schema in leaves(SCHEMA).items() if "null" in schema["type"]}
     assert nullable == {key for key, value in flat(CONFIG).items() if value is None}
+
+
+def test_the_schemas_accept_every_input_norm_there_is() -> None:
+    for schema in (SCHEMA, PAIRING_SCHEMA):
+        assert leaves(schema)["sae.input_norm"]["enum"] == [*INPUT_NORMS, None]
+
+
+@pytest.mark.parametrize("name", PAIRINGS)
+def test_every_pairing_is_of_a_known_format(name: str) -> None:
+    assert settings.load_pairing(name).sae.format in FORMATS
 
 
 @pytest.mark.parametrize("name", PAIRINGS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from neuroscope.errors import SAEFormatError
 from neuroscope.sae.autoencoder import SparseAutoencoder
-from neuroscope.sae.checks import Array
+from neuroscope.sae.checks import Array, whole_number
 from neuroscope.sae.config import read_config
 from neuroscope.sae.folding import Weights
 from neuroscope.sae.formats.locate import weights_file
@@ -81,7 +81,7 @@ def load(path: Path, *, decoder: bool = True, input_norm: str | None = None) -> 
         weights.subtract_b_dec()
     k = None
     if "k" in layout.others:
-        k = int(arrays["k"]) if "k" in arrays else trainer.whole("k")
+        k = whole_number(file, "k", arrays["k"]) if "k" in arrays else trainer.whole("k")
     return weights.autoencoder(decoder=decoder, input_norm=input_norm or "none", k=k)
 
 

@@ -14,23 +14,19 @@ from neuroscope.sae.formats.locate import weights_file
 from neuroscope.sae.torch_file import read_torch
 
 FILE = "*-SAE-l*.pt*"
-NAMES = {
-    "encoder_linear.weight": 2,
-    "encoder_linear.bias": 1,
-    "decoder_linear.weight": 2,
-    "decoder_linear.bias": 1,
-}
+ENCODER = {"encoder_linear.weight": 2, "encoder_linear.bias": 1}
+DECODER = {"decoder_linear.weight": 2, "decoder_linear.bias": 1}
 
 
 def load(path: Path, *, decoder: bool = True, input_norm: str | None = None) -> SparseAutoencoder:
     """The SAE in `path`, the file or its folder."""
     file = weights_file(path, FILE)
-    arrays = read_torch(file, NAMES)
+    arrays = read_torch(file, ENCODER | (DECODER if decoder else {}))
     weights = Weights(
         file,
         arrays["encoder_linear.weight"].T,
         arrays["encoder_linear.bias"],
-        arrays["decoder_linear.weight"].T,
-        arrays["decoder_linear.bias"],
+        arrays["decoder_linear.weight"].T if decoder else None,
+        arrays.get("decoder_linear.bias"),
     )
     return weights.autoencoder(decoder=decoder, input_norm=input_norm or "none")

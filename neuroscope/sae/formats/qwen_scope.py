@@ -11,12 +11,14 @@ from pathlib import Path
 
 from neuroscope.errors import SAEFormatError
 from neuroscope.sae.autoencoder import SparseAutoencoder
+from neuroscope.sae.checks import whole_number
 from neuroscope.sae.folding import Weights
 from neuroscope.sae.formats.locate import weights_file
 from neuroscope.sae.torch_file import read_torch
 
 FILE = "layer*.sae.pt"
-NAMES = {"W_enc": 2, "b_enc": 1, "W_dec": 2, "b_dec": 1, "k": 0}
+ENCODER = {"W_enc": 2, "b_enc": 1, "k": 0}
+DECODER = {"W_dec": 2, "b_dec": 1}
 
 
 def load(
@@ -24,10 +26,11 @@ def load(
 ) -> SparseAutoencoder:
     """The SAE in `path`, the file or a folder with one. `k` None is the file's, else the `L0_{k}` of its path."""
     file = weights_file(path, FILE)
-    arrays = read_torch(file, NAMES, optional=frozenset({"k"}))
+    arrays = read_torch(file, ENCODER | (DECODER if decoder else {}), optional=frozenset({"k"}))
     if k is None:
-        k = int(arrays["k"]) if "k" in arrays else _named_k(file)
-    weights = Weights(file, arrays["W_enc"].T, arrays["b_enc"], arrays["W_dec"].T, arrays["b_dec"])
+        k = whole_number(file, "k", arrays["k"]) if "k" in arrays else _named_k(file)
+    W_dec = arrays["W_dec"].T if decoder else None
+    weights = Weights(file, arrays["W_enc"].T, arrays["b_enc"], W_dec, arrays.get("b_dec"))
     return weights.autoencoder(decoder=decoder, input_norm=input_norm or "none", k=k)
 
 
