@@ -1,14 +1,16 @@
 """Which output tokens a feature promotes and suppresses: its decoder direction through the unembedding.
 
-    weight[feature, token] = W_dec[feature] · (gain * W_U[token])
+    weight[feature, token] = (gain * W_dec[feature]) · W_U[token]
 
-with `gain` the final norm's, whose division by the residual's size is left out: it is the same for all tokens. Later
-layers are skipped, so this is the direct effect only. Says nothing about what makes the feature fire.
+with `gain` the final norm's, whose division by the residual's size is left out: it is the same for all tokens. Where
+the final norm is a layer norm, which takes away the mean, W_dec[feature] goes in less its own mean. Later layers are
+skipped, so this is the direct effect only. Says nothing about what makes the feature fire.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from torch import Tensor, nn
 
 from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import ModelError
+from neuroscope.models.hooks import decoder
 from neuroscope.sources import replace_atomically
 
 TOP = 10
@@ -29,30 +32,48 @@ TOKEN_BLOCK = 16_384
 _FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
 
-def final_norm_gain(model: nn.Module) -> Tensor:
-    """The final norm's factor per residual dimension, [d_model].
+@dataclass(frozen=True, slots=True, eq=False)
+class FinalNorm:
+    """What the norm before the unembedding does to a direction, but for the division by the residual's size."""
 
-    An RMS norm maps a vector of ones to its gain, whether it multiplies by `weight` or, as Gemma does, by
-    `1 + weight`. A layer norm maps it to its bias: there the gain is `weight`.
+    gain: Tensor  # [d_model] float32
+    centres: bool
+    """It takes the mean away first: a layer norm, not an RMS norm."""
+
+    def apply(self, directions: Tensor) -> Tensor:
+        """`directions` [n, d_model] after the norm."""
+        directions = directions.float()
+        if self.centres:
+            directions = directions - directions.mean(dim=-1, keepdim=True)
+        return directions * self.gain.to(directions.device)
+
+
+def final_norm(model: nn.Module) -> FinalNorm:
+    """The final norm of `model`, found by what it does, so that families need no table.
+
+    `v` has mean 0 and mean square 1, so RMS norms (gain `weight`, Gemma's `1 + weight`) and layer norms (gain
+    `weight`, and a bias) all give `gain * v + bias`; the difference to `-v` leaves the bias out. A vector of ones is
+    all mean: with that taken away, it gives what its opposite gives.
     """
-    decoder: Any = getattr(model, "base_model", model)
-    for name in _FINAL_NORMS:
-        norm: Any = getattr(decoder, name, None)
-        if norm is not None:
-            weight: Tensor = norm.weight
-            if isinstance(norm, nn.LayerNorm):
-                return weight.detach().float()
-            with torch.inference_mode():
-                gain: Tensor = norm(torch.ones_like(weight)[None])[0]
-            return gain.float()
-    raise ModelError(
-        f"No final norm found in {type(decoder).__name__}: none of {', '.join(_FINAL_NORMS)}. "
-        "Promoted tokens cannot be computed for this model."
-    )
+    owner = decoder(model)
+    norm: Any = next((found for name in _FINAL_NORMS if (found := getattr(owner, name, None))), None)
+    if norm is None:
+        raise ModelError(
+            f"No final norm found in {type(owner).__name__}: none of {', '.join(_FINAL_NORMS)}. "
+            "Promoted tokens cannot be computed for this model."
+        )
+    weight: Tensor = norm.weight
+    with torch.inference_mode():
+        ones = torch.ones_like(weight)
+        v = ones.clone()
+        v[1::2] = -1
+        gain = (norm(v).float() - norm(-v).float()) / 2 * v.float()
+        centres = torch.equal(norm(ones), norm(-ones))
+    return FinalNorm(gain, centres)
 
 
 def unembedding(model: Any) -> Tensor:
-    """W_U as [vocab, d_model]."""
+    """W_U as [vocab, d_model]; a bias beside it (Phi) is the same for every feature and has no part here."""
     head = model.get_output_embeddings()
     if head is None:
         raise ModelError(
@@ -63,16 +84,15 @@ def unembedding(model: Any) -> Tensor:
 
 
 def top_tokens(
-    W_dec: Tensor, W_U: Tensor, gain: Tensor, shown: Tensor, k: int = TOP, *, token_block: int = TOKEN_BLOCK
+    directions: Tensor, W_U: Tensor, shown: Tensor, k: int = TOP, *, token_block: int = TOKEN_BLOCK
 ) -> tuple[Tensor, Tensor]:
     """The k tokens of largest weight for each feature, and their weights: both [features, k], largest first.
 
-    W_dec [features, d_model], W_U [vocab, d_model], gain [d_model]; `shown` [vocab] is False for tokens to leave out.
-    Equal weights: lower token id first within a block of the vocabulary.
+    directions [features, d_model] behind the final norm, W_U [vocab, d_model]; `shown` [vocab] is False for tokens
+    to leave out. Equal weights: lower token id first within a block of the vocabulary.
     """
-    directions = W_dec.float() * gain  # [features, d_model]
-    weights = torch.full((len(W_dec), k), -torch.inf, device=W_dec.device)
-    tokens = torch.zeros((len(W_dec), k), dtype=torch.long, device=W_dec.device)
+    weights = torch.full((len(directions), k), -torch.inf, device=directions.device)
+    tokens = torch.zeros((len(directions), k), dtype=torch.long, device=directions.device)
     for start in range(0, len(W_U), token_block):
         block = W_U[start : start + token_block].to(directions)  # [block, d_model]
         logits = directions @ block.T  # [features, block]
@@ -106,13 +126,13 @@ def compute_logits(
     shown = torch.tensor([bool(text) for text in texts], device=device)
     shown[[i for i in excluded if i < len(texts)]] = False
     k = min(top, int(shown.sum()))
-    gain, W_U = final_norm_gain(model).to(device), W_U.to(device)
+    norm, W_U = final_norm(model), W_U.to(device)
     parts = []
     with torch.inference_mode():
         for start in progress(range(0, len(W_dec), feature_block)):
-            block = W_dec[start : start + feature_block]
+            block = norm.apply(W_dec[start : start + feature_block])
             for kind, sign in (("promoted", 1), ("suppressed", -1)):
-                ids, weights = top_tokens(sign * block, W_U, gain, shown, k)
+                ids, weights = top_tokens(sign * block, W_U, shown, k)
                 parts.append(_rows(start, kind, ids, sign * weights))
     frame = pl.concat(parts).sort("feature", "kind", "rank")
     frame = frame.with_columns(token=pl.Series([texts[i] for i in frame["token_id"]], dtype=pl.String))

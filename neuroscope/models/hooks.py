@@ -33,14 +33,22 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
     Raises ModelError when the model keeps them in none of the known places.
     """
+    return _decoder(model)[1]
+
+
+def decoder(model: nn.Module) -> nn.Module:
+    """The module that holds the decoder layers and, beside them, the final norm. Raises as `decoder_layers`."""
+    return _decoder(model)[0]
+
+
+def _decoder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:
     for path in LAYER_PATHS:
-        owner: Any = model
+        owner: Any = None
+        layers: Any = model
         for name in path.split("."):
-            owner = getattr(owner, name, None)
-            if owner is None:
-                break
-        if isinstance(owner, nn.ModuleList):
-            return owner
+            owner, layers = layers, getattr(layers, name, None)
+        if isinstance(layers, nn.ModuleList):
+            return owner, layers
     raise ModelError(
         f"{type(model).__name__} keeps its decoder layers in none of {', '.join(LAYER_PATHS)}. "
         "Add its path to LAYER_PATHS in neuroscope/models/hooks.py."

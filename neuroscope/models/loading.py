@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from neuroscope.errors import ModelError
 from neuroscope.models.quantization import quiet_torchao, torchao_config
@@ -47,10 +48,15 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_tokenizer(path: Path) -> Any:
-    """The tokenizer of a model folder or GGUF file."""
+    """The tokenizer of a model folder or GGUF file. Raises ModelError."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(_model_directory(path))
+    try:
+        return AutoTokenizer.from_pretrained(_model_directory(path))
+    except Exception as error:  # the Rust library raises nothing more exact for a file it cannot read
+        if isinstance(error, ModelError):
+            raise
+        raise ModelError(f"No tokenizer can be loaded from {path}: {_said(error)}") from error
 
 
 def load_model(
@@ -59,7 +65,8 @@ def load_model(
     """A causal language model in evaluation mode, with its tokenizer.
 
     `path` is a folder in transformers' layout or a GGUF file. Attention is `eager` where the family caps attention
-    scores (Gemma 2), since faster kernels leave the cap out.
+    scores (Gemma 2), since faster kernels leave the cap out. Raises ModelError for what cannot be loaded, and for a
+    folder that lacks weights: transformers would put random ones in their place and go on.
     """
     quiet_torchao()
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -70,16 +77,33 @@ def load_model(
     try:
         config = AutoConfig.from_pretrained(directory)
         caps_attention = getattr(config.get_text_config(), "attn_logit_softcapping", None)
-        model = AutoModelForCausalLM.from_pretrained(
+        model, found = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=pick_dtype(dtype, target),
             attn_implementation="eager" if caps_attention else "sdpa",
+            output_loading_info=True,
             **({} if quantized is None else {"quantization_config": quantized}),
         )
-        tokenizer = load_tokenizer(directory)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"No causal language model can be loaded from {path}: {error}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(f"No causal language model can be loaded from {path}: {_said(error)}") from error
+    except RuntimeError as error:
+        if "ignore_mismatched_sizes" not in str(error):
+            raise
+        raise ModelError(
+            f"The weights at {path} have other shapes than its config.json says. Fetch the model anew."
+        ) from error
+    if missing := sorted(found["missing_keys"]):
+        raise ModelError(
+            f"{path} lacks {len(missing)} of its weights, among them {missing[0]}: the download is not whole, or "
+            f"the weights are not those of a {type(model).__name__}. Fetch the model anew."
+        )
+    tokenizer = load_tokenizer(path)
     return model.to(target).eval().requires_grad_(False), tokenizer
+
+
+def _said(error: Exception) -> str:
+    """The error's own words, or its name where it only names a key."""
+    return repr(error) if isinstance(error, KeyError) else str(error)
 
 
 def _model_directory(path: Path) -> Path:

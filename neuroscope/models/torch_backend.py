@@ -15,6 +15,7 @@ from torch import Tensor
 from neuroscope.errors import ModelError
 from neuroscope.models.backend import Forward
 from neuroscope.models.cache import make_cache, truncate
+from neuroscope.models.context import context_length
 from neuroscope.models.hooks import residual_after, residual_at
 
 
@@ -25,12 +26,11 @@ class TorchBackend:
     """
 
     def __init__(self, model: Any, tokenizer: Any, layer: int) -> None:
-        config = model.config.get_text_config(decoder=True)
         self.model = model
         self.tokenizer = tokenizer
         self.layer: int = layer
-        self.context_length: int = config.max_position_embeddings
-        self.d_model: int = config.hidden_size
+        self.context_length: int = context_length(model.config)
+        self.d_model: int = model.config.get_text_config(decoder=True).hidden_size
         parameters = inspect.signature(model.forward).parameters
         self._cache_argument = (
             "cache" if "cache" in parameters else "past_key_values"
@@ -56,7 +56,7 @@ class TorchBackend:
     def forward(self, ids: Sequence[int]) -> Forward:
         """Append `ids` to the cache and run them.
 
-        Raises ModelError when they do not fit the context or the model's numbers are not finite.
+        Raises ModelError when they do not fit the context.
         """
         if not ids or self._length + len(ids) > self.context_length:
             raise ModelError(
@@ -89,6 +89,11 @@ class TorchBackend:
         """
         if ids.shape != mask.shape or ids.dim() != 2:
             raise ModelError(f"ids {list(ids.shape)} and mask {list(mask.shape)} must both be [batch, seq].")
+        if ids.shape[1] > self.context_length:
+            raise ModelError(
+                f"Windows of {ids.shape[1]} tokens cannot run: the context is {self.context_length}. "
+                f"Set sweep.window to {self.context_length} or less."
+            )
         mask = mask.to(self.device, torch.bool)
         if (mask[:, 1:] & ~mask[:, :-1]).any():
             raise ModelError("The batch is not padded on the right: a real token follows padding.")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from neuroscope.autointerp.logits import compute_logits, final_norm_gain, top_tokens, unembedding
+from neuroscope.autointerp.logits import compute_logits, final_norm, top_tokens, unembedding
 from neuroscope.errors import ModelError
 
 
@@ -21,7 +21,7 @@ def test_blocks_of_the_vocabulary_do_not_change_the_answer() -> None:
     shown = torch.rand(101) > 0.2
     dense = (W_dec.double() @ (gain * W_U).double().T).masked_fill(~shown, -torch.inf)
     for block in (1, 7, 10, 64, 101, 500):
-        tokens, weights = top_tokens(W_dec, W_U, gain, shown, 10, token_block=block)
+        tokens, weights = top_tokens(W_dec * gain, W_U, shown, 10, token_block=block)
         expected = dense.topk(10, dim=1)
         assert torch.equal(tokens, expected.indices)
         torch.testing.assert_close(weights.double(), expected.values, rtol=1e-5, atol=1e-5)
@@ -39,7 +39,7 @@ def test_the_gain_is_what_the_models_own_norm_multiplies_by(
         x = torch.randn(5, len(saved))
         with torch.inference_mode():
             expected = norm(x)
-        gain = final_norm_gain(model)
+        gain = final_norm(model).gain
         torch.testing.assert_close(
             gain * x / x.pow(2).mean(1, keepdim=True).sqrt(), expected, rtol=1e-4, atol=1e-4
         )
@@ -52,23 +52,35 @@ def test_gemmas_gain_is_one_plus_the_weight_and_llamas_the_weight(
 ) -> None:
     gemma, llama = tiny_gemma[0], tiny_llama[0]
     torch.testing.assert_close(
-        final_norm_gain(gemma), 1 + gemma.base_model.norm.weight.detach(), rtol=1e-4, atol=1e-4
+        final_norm(gemma).gain, 1 + gemma.base_model.norm.weight.detach(), rtol=1e-4, atol=1e-4
     )
     torch.testing.assert_close(
-        final_norm_gain(llama), llama.base_model.norm.weight.detach(), rtol=1e-4, atol=1e-4
+        final_norm(llama).gain, llama.base_model.norm.weight.detach(), rtol=1e-4, atol=1e-4
     )
 
 
-def test_a_layer_norms_gain_is_its_weight() -> None:
+def test_a_layer_norm_takes_the_mean_away_and_its_gain_is_its_weight() -> None:
     model = nn.Module()
-    model.ln_f = nn.LayerNorm(4)
-    model.ln_f.weight.data = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    assert final_norm_gain(model).tolist() == [1.0, 2.0, 3.0, 4.0]
+    model.transformer = nn.Module()
+    model.transformer.h = nn.ModuleList()
+    model.transformer.ln_f = nn.LayerNorm(4)
+    model.transformer.ln_f.weight.data = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    model.transformer.ln_f.bias.data = torch.tensor([5.0, 6.0, 7.0, 8.0])
+    norm = final_norm(model)
+    assert norm.centres
+    torch.testing.assert_close(norm.gain, torch.tensor([1.0, 2.0, 3.0, 4.0]), rtol=1e-4, atol=1e-4)
+    direction = torch.tensor([[3.0, 1.0, 1.0, 3.0]])  # mean 2
+    torch.testing.assert_close(
+        norm.apply(direction), torch.tensor([[1.0, -2.0, -3.0, 4.0]]), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_model_without_a_final_norm_or_a_head_is_named() -> None:
-    with pytest.raises(ModelError, match="No final norm found in Linear"):
-        final_norm_gain(nn.Linear(2, 2))
+    model = nn.Module()
+    model.gpt_neox = nn.Module()
+    model.gpt_neox.layers = nn.ModuleList()
+    with pytest.raises(ModelError, match="No final norm found in Module"):
+        final_norm(model)
 
     class Headless(nn.Module):
         def get_output_embeddings(self) -> None:
@@ -102,7 +114,7 @@ def test_the_table_lists_the_largest_and_the_smallest_weights(
     model, W_dec, frame = logits
     silent = [i for i in range(320) if not tiny_llama[1].decode([i])]
     assert frame.columns == ["feature", "kind", "rank", "token_id", "token", "weight"]
-    dense = (W_dec @ (final_norm_gain(model) * unembedding(model)).T).detach().numpy()
+    dense = (final_norm(model).apply(W_dec) @ unembedding(model).T).detach().numpy()
     dense[:, [0, 1, 2, 300, *silent]] = np.nan
     for feature in range(9):
         order = np.argsort(-np.where(np.isnan(dense[feature]), -np.inf, dense[feature]))

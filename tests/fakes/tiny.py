@@ -67,8 +67,17 @@ _MERGED = (
 )
 
 
-def save_tokenizer(directory: Path, *, bos: str | None, eos: str, special: list[str], template: str) -> None:
-    """A byte-level BPE tokenizer of VOCABULARY tokens, its special tokens first."""
+def save_tokenizer(
+    directory: Path,
+    *,
+    bos: str | None,
+    eos: str,
+    special: list[str],
+    template: str | None,
+    pad: str | None = "<pad>",
+    adds_bos: bool = True,
+) -> None:
+    """A byte-level BPE tokenizer of VOCABULARY tokens, its special tokens first; `adds_bos` before a text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -82,7 +91,7 @@ def save_tokenizer(directory: Path, *, bos: str | None, eos: str, special: list[
         show_progress=False,
     )
     backend.train_from_iterator([_MERGED], trainer)
-    if bos is not None:
+    if bos is not None and adds_bos:
         backend.post_processor = processors.TemplateProcessing(
             single=f"{bos} $A", special_tokens=[(bos, backend.token_to_id(bos))]
         )
@@ -90,7 +99,7 @@ def save_tokenizer(directory: Path, *, bos: str | None, eos: str, special: list[
         tokenizer_object=backend,
         bos_token=bos,
         eos_token=eos,
-        pad_token="<pad>",
+        pad_token=pad,
         clean_up_tokenization_spaces=False,
     )
     tokenizer.chat_template = template

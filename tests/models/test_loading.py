@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from neuroscope.errors import ModelError
 from neuroscope.models.loading import load_model, pick_device, pick_dtype
@@ -84,6 +87,51 @@ def test_a_file_that_is_not_gguf_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=str(tmp_path)):
         load_model(tmp_path, device="cpu")
+
+
+def drop_a_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def reshape_a_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"] = torch.ones(5, 5)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def cut_the_weights(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:20_000])
+
+
+def empty_the_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def spoil_the_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"added_tokens": [], "model": {"type": "Other"}}')
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (drop_a_weight, r"lacks 1 of its weights, among them model\.layers\.1\.mlp\.up_proj\.weight"),
+        (reshape_a_weight, "have other shapes than its config.json says"),
+        (cut_the_weights, "No causal language model can be loaded from .*metadata"),
+        (empty_the_tokenizer, "No tokenizer can be loaded from .*added_tokens"),
+        (spoil_the_tokenizer, "No tokenizer can be loaded from "),
+    ],
+)
+def test_a_damaged_folder_is_refused_and_never_run_with_random_weights(
+    damage: Callable[[Path], None], words: str, tiny_llama_path: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(tiny_llama_path, tmp_path / "model")
+    damage(folder)
+    with pytest.raises(ModelError, match=words) as refused:
+        load_model(folder, device="cpu")
+    assert str(folder) in str(refused.value)
 
 
 def test_an_unknown_device_and_dtype_are_refused_with_those_known() -> None:
