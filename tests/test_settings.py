@@ -14,7 +14,7 @@ from neuroscope import settings
 from neuroscope.errors import ConfigError
 from neuroscope.settings import schema as schemas
 from neuroscope.settings import values
-from neuroscope.settings.pairing import parse_width
+from neuroscope.settings.layout import parse_width
 from neuroscope.sources import parse
 
 ROOT = Path(__file__).parents[1]
@@ -176,6 +176,23 @@ def test_another_layer_and_width_move_the_path_and_drop_what_was_published_about
     assert pairing.neuronpedia is None
 
 
+def test_another_layer_and_width_move_a_gemma_scope_2_folder() -> None:
+    given = {"layer": 9, "sae.width": "262k"}
+    pairing = settings.load("gemma-3-270m-it", overrides=given).pairing
+    assert pairing.sae.uri == ("hf://google/gemma-scope-2-270m-it/resid_post/layer_9_width_262k_l0_medium/")
+    assert (pairing.layer, pairing.sae.width) == (9, 262144)
+    assert (pairing.neuronpedia, pairing.published) == (None, None)
+
+
+def test_a_width_is_not_guessed_into_a_path_that_names_only_a_layer(checkout: Path) -> None:
+    tree = schemas.read_yaml(checkout / "config/pairings/gemma-2-2b-it.yaml")
+    tree["sae"] |= {"source": "hf://org/sae", "path": "layers.20/", "format": "sparsify"}
+    write(checkout / "config/pairings/mine.yaml", tree)
+    assert settings.load("mine", overrides={"layer": 3}).pairing.sae.path == "layers.3/"
+    with pytest.raises(ConfigError, match=r"'layers.20/' names no width: set sae.path"):
+        settings.load("mine", overrides={"layer": 3, "sae.width": "32k"})
+
+
 def test_a_path_of_ones_own_keeps_its_own_l0() -> None:
     path = "layer_20/width_16k/average_l0_139/params.npz"
     pairing = settings.load(overrides={"sae.path": path}).pairing
@@ -212,7 +229,7 @@ def test_another_layer_of_a_layout_without_layers_needs_a_path(checkout: Path) -
     tree = schemas.read_yaml(checkout / "config/pairings/gemma-2-2b-it.yaml")
     tree["sae"]["path"] = "sae/params.npz"
     write(checkout / "config/pairings/mine.yaml", tree)
-    with pytest.raises(ConfigError, match=r"names neither layer nor width: set sae.path"):
+    with pytest.raises(ConfigError, match=r"names no layer: set sae.path"):
         settings.load("mine", overrides={"layer": 3})
     assert settings.load("mine", overrides={"layer": 3, "sae.path": "x.npz"}).pairing.sae.path == "x.npz"
 
@@ -265,7 +282,9 @@ def test_snakemakes_mapping_is_checked_too() -> None:
 
 
 def test_pairings_are_listed_by_name() -> None:
-    assert settings.pairings() == ["gemma-2-2b-it", "smollm2-135m"]
+    found = settings.pairings()
+    assert found == sorted(found)
+    assert {"gemma-2-2b-it", "gemma-3-1b-it", "smollm2-135m"} <= set(found)
 
 
 def test_settings_cannot_be_changed_by_accident() -> None:

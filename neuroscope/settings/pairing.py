@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from neuroscope.errors import ConfigError
+from neuroscope.settings import layout
+from neuroscope.settings.layout import parse_width
 from neuroscope.settings.schema import Tree, check, read_schema, read_yaml
 from neuroscope.settings.values import Neuronpedia, Pairing, Published, SaeSource
 
@@ -65,18 +67,6 @@ def replace_fields(pairing: Pairing, config: Mapping[str, Any], root: Path) -> P
     return replace(changed, neuronpedia=None, published=_published_in(sae.path))
 
 
-def parse_width(width: int | str) -> int:
-    """16384 from 16384, "16384" or "16k": releases round powers of two to thousands."""
-    if isinstance(width, int):
-        return width
-    if width.isdigit():
-        return int(width)
-    thousands = int(width[:-1]) * (1000 if width[-1] in "kK" else 1_000_000)
-    return int(
-        1 << round(thousands.bit_length() - 1 + (thousands > 1.42 * (1 << (thousands.bit_length() - 1))))
-    )
-
-
 def _pairing(name: str, tree: Tree, root: Path) -> Pairing:
     sae = tree["sae"]
     return Pairing(
@@ -116,7 +106,7 @@ def _path_in(source: str, pairing: Pairing) -> str | None:
 
 
 def _path_at(path: str | None, layer: int, width: int, pairing: Pairing) -> str | None:
-    """`layer_20/width_16k/...` for another layer or width; of other layouts the SAE must be given too."""
+    """`path` for another layer or width, where its layout names them; else the SAE must be given too."""
     if (layer, width) == (pairing.layer, pairing.sae.width):
         return path
     if path is None:
@@ -124,21 +114,21 @@ def _path_at(path: str | None, layer: int, width: int, pairing: Pairing) -> str 
             f"{pairing.sae.source} is an SAE of layer {pairing.layer} with {pairing.sae.width} features: for "
             "another layer or width set sae.source (--sae) too."
         )
-    moved = re.sub(r"layer_\d+", f"layer_{layer}", path)
+    moved: str | None = path
+    if layer != pairing.layer:
+        moved = _named(layout.at_layer(path, layer), "layer", path)
     if width != pairing.sae.width:
-        moved = re.sub(r"width_\d+[km]", f"width_{_release_width(width)}", moved)
-    if moved == path:
-        raise ConfigError(
-            f"The SAE's path {path!r} names neither layer nor width: set sae.path (--sae-path) too."
-        )
+        moved = _named(layout.at_width(moved or path, width), "width", path)
     return moved
 
 
-def _release_width(width: int) -> str:
-    return f"{width >> 20}m" if width >= 1 << 20 else f"{width // 1000}k"
+def _named(moved: str | None, what: str, path: str) -> str:
+    if moved is None:
+        raise ConfigError(f"The SAE's path {path!r} names no {what}: set sae.path (--sae-path) too.")
+    return moved
 
 
 def _published_in(path: str | None) -> Published | None:
     """Gemma Scope writes the mean L0 into the path."""
-    found = re.search(r"average_l0_(\d+)", path or "")
-    return Published(l0=float(found[1])) if found else None
+    l0 = layout.l0_in(path or "")
+    return Published(l0=float(l0)) if isinstance(l0, int) else None
