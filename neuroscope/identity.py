@@ -27,10 +27,7 @@ def fingerprint_of(
     corpus_sha256: str | None = None,
     sweep: Mapping[str, Any] | None = None,
 ) -> Fingerprint:
-    """Who we are: `model` is the resolved `pairing.model`, `sae` was read from `sae_file`.
-
-    `sae_file` is a file, or a folder of weights and configuration.
-    """
+    """Who we are: `model` is the resolved `pairing.model`, `sae` was read from `sae_file`, a file or folder."""
     return Fingerprint(
         model=pairing.model,
         model_revision=model.revision or model.sha256,

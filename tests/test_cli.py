@@ -289,11 +289,11 @@ def test_serve_without_flags_changes_no_configuration(
 def test_lists_name_every_pairing(kind: str, checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([kind, "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert [row["pairing"] for row in rows] == ["gemma-2-2b-it", "smollm2-135m"]
+    assert [row["pairing"] for row in rows] == settings.pairings()
     assert main([kind, "list"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split()[:3] == ["pairing", "source", "path"]
-    assert len(lines) == 2
+    assert header.split()[:4] == ["pairing", "complete", "size", "revision"]
+    assert len(lines) == len(rows)
 
 
 @pytest.mark.parametrize("kind", ["models", "sae"])

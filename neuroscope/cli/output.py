@@ -40,6 +40,14 @@ def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
         click.echo(f"{key.ljust(width)}  {_cell(value)}")
 
 
+def human_bytes(size: int) -> str:
+    """302 MB: in powers of a thousand, as disks and the hub count."""
+    value, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while value >= 999.5 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.0f} {units[0]}" if value >= 10 or units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 

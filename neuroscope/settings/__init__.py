@@ -56,6 +56,7 @@ __all__ = [
     "load_pairing",
     "pairings",
     "repository_root",
+    "results_folder",
 ]
 
 
@@ -106,6 +107,14 @@ def load_pairing(name: str) -> Pairing:
     return read_pairing(name, repository_root(None))[0]
 
 
+def results_folder(name: str) -> Path:
+    """Absolute folder of a pairing's results, whatever else config.yaml changes about the pairing in use."""
+    root = repository_root(None)
+    tree = read_yaml(config_path(root, None))
+    check(tree, _schema(root), origin=str(config_path(root, None)))
+    return _results(merge(defaults(_schema(root)), read_pairing(name, root)[1], tree), name, root)
+
+
 def repository_root(config: Path | None = None) -> Path:
     """The folder that holds config/config.yaml: above `config`, above the working directory, or beside the
     package.
@@ -146,7 +155,7 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         pairing=pairing,
         device=full["device"],
         quantization=full["quantization"],
-        results=root / Path(full["results"].replace("{pairing}", pairing.name)).expanduser(),
+        results=_results(full, pairing.name, root),
         corpus=_corpus(full["corpus"], root),
         calibration=Calibration(**full["calibration"]),
         examples=Examples(**full["examples"]),
@@ -157,6 +166,10 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         ranking=RankingDefaults(**{**full["ranking"], "stats": _path(full["ranking"]["stats"], root)}),
         serve=_serve(full["serve"]),
     )
+
+
+def _results(full: Tree, name: str, root: Path) -> Path:
+    return root / Path(full["results"].replace("{pairing}", name)).expanduser()
 
 
 def _corpus(tree: Tree, root: Path) -> Corpus:

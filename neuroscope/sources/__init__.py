@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neuroscope.sources.cached import cached
+from neuroscope.sources.cached import Cached, cached
 from neuroscope.sources.files import (
     cache_dir,
     file_sha256,
@@ -20,17 +20,21 @@ from neuroscope.sources.files import (
     replace_directory_atomically,
 )
 from neuroscope.sources.hub import resolve_hub
+from neuroscope.sources.hub_listing import Listing, listing
 from neuroscope.sources.index import resolve_index
 from neuroscope.sources.local import resolve_path
 from neuroscope.sources.uri import Resolved, Source, parse
 
 __all__ = [
+    "Cached",
+    "Listing",
     "Resolved",
     "Source",
     "cache_dir",
     "cached",
     "file_sha256",
     "folder_sha256",
+    "listing",
     "parse",
     "path_sha256",
     "replace_atomically",

@@ -12,8 +12,9 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path
 
 from neuroscope.errors import SourceError
@@ -24,8 +25,14 @@ from neuroscope.sources.uri import Resolved, Source
 
 MODEL_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 """Of a model's repository only these, in its top folder: weights once, no other framework's copies."""
+OLDER_WEIGHTS = ["*.bin"]
+"""Taken too where there are no safetensors."""
+BELOW = ["*/*"]
+"""Left out: what is not in the top folder."""
 ATTEMPTS = 3
 """Times a download is begun when its connection is cut."""
+STALE_S = 3600
+"""Seconds without a write after which a partial file belongs to nobody."""
 
 
 def resolve_hub(source: Source, *, progress: bool) -> Resolved:
@@ -68,6 +75,7 @@ def _fetch(source: Source, progress: bool) -> Path:
                 raise explain(error, source) from error
         else:
             break
+    _drop_partial_files(path)
     if not path.exists():
         raise missing_file(source)
     return path
@@ -92,13 +100,45 @@ def _download(source: Source) -> Path:
         )
 
     if source.path is None:
-        folder = snapshot(MODEL_FILES, ["*/*"])
+        folder = snapshot(MODEL_FILES, BELOW)
         if any(folder.glob("*.safetensors")):
             return folder
-        return snapshot([*MODEL_FILES, "*.bin"], ["*/*"])
+        return snapshot([*MODEL_FILES, *OLDER_WEIGHTS], BELOW)
     if source.path.endswith("/"):
         return snapshot([f"{source.path}*"]) / source.path
     return Path(hf_hub_download(source.name, source.path, repo_type=kind, revision=revision))
+
+
+def wanted_files(source: Source, names: Iterable[str]) -> set[str]:
+    """Of a repository's `names` those that make up the folder `source`: what `resolve_hub` fetches."""
+    if source.path is not None:
+        return {name for name in names if name.startswith(source.path)}
+    top = [name for name in names if not fnmatch(name, BELOW[0])]
+    wanted = _matching(top, MODEL_FILES)
+    return (
+        wanted
+        if any(name.endswith(".safetensors") for name in wanted)
+        else (wanted | _matching(top, OLDER_WEIGHTS))
+    )
+
+
+def _matching(names: Iterable[str], patterns: Iterable[str]) -> set[str]:
+    return {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+
+
+def _drop_partial_files(path: Path) -> None:
+    """Removes what killed downloads left in the repository's cache.
+
+    The client gives a partial file a name of its own (`HASH.RANDOM.incomplete`) and never looks at it again,
+    so that it would only fill the disk. One that was written to in the last hour may belong to a live process.
+    """
+    if "snapshots" not in path.parts:
+        return
+    repository = Path(*path.parts[: path.parts.index("snapshots")])
+    for partial in repository.glob("blobs/*.*.incomplete"):
+        with suppress(OSError):
+            if time.time() - partial.stat().st_mtime > STALE_S:
+                partial.unlink()
 
 
 def _damaged_files(path: Path) -> list[tuple[Path, str]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import errno
+import json
 from itertools import takewhile
+from typing import Any
 
 from neuroscope.errors import SourceError
 from neuroscope.sources.uri import Source
@@ -13,6 +15,8 @@ WITHOUT_THE_HUB = (
     "Without an account or the hub: NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 8 labels, "
     "then NEUROSCOPE_PAIRING=smollm2-135m gunicorn neuroscope.wsgi"
 )
+
+_NOT_A_HUB = "{} answers, but not as a model hub (an HTML page or a proxy's answer)"
 
 
 def client_errors() -> tuple[type[Exception], ...]:
@@ -50,6 +54,29 @@ def explain(error: Exception, source: Source) -> SourceError:
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
         return _full_disk(error, source)
     return next(explanation(error, source) for kind, explanation in explanations if isinstance(error, kind))
+
+
+def explain_listing(error: Exception, source: Source) -> SourceError:
+    """As `explain`, for a listing, which no cache can answer."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    if isinstance(error, OfflineModeIsEnabled):
+        return SourceError(
+            f"{source.uri}: only the hub knows what a repository holds, and HF_HUB_OFFLINE forbids to ask it. "
+            "Run once with HF_HUB_OFFLINE=0; `neuroscope sae list` without --remote shows what is here."
+        )
+    if is_cut_connection(error):
+        return SourceError(
+            f"{source.uri}: the hub at {constants.ENDPOINT} cannot be reached ({type(error).__name__}: "
+            f"{_first_line(error)}). Check the network and HF_ENDPOINT, then run the same command again; "
+            "`neuroscope sae list` without --remote shows what is here."
+        )
+    if isinstance(error, json.JSONDecodeError):
+        return SourceError(
+            f"{source.uri}: {_NOT_A_HUB.format(constants.ENDPOINT)}. Check HF_ENDPOINT and the proxy."
+        )
+    return explain(error, source)
 
 
 def missing_file(source: Source) -> SourceError:
@@ -102,7 +129,7 @@ def _unreachable(error: Exception, source: Source) -> SourceError:
         reason = f"not in the cache ({constants.HF_HUB_CACHE}), and HF_HUB_OFFLINE forbids to fetch it"
         remedy = "Run once with HF_HUB_OFFLINE=0"
     elif isinstance(cause, FileMetadataError):
-        reason = f"{constants.ENDPOINT} answers, but not as a model hub (an HTML page or a proxy's answer)"
+        reason = _NOT_A_HUB.format(constants.ENDPOINT)
         remedy = "Check HF_ENDPOINT and the proxy"
     elif isinstance(cause, HfHubHTTPError):
         return _refused(cause, source)
@@ -114,17 +141,29 @@ def _unreachable(error: Exception, source: Source) -> SourceError:
 
 
 def _refused(error: Exception, source: Source) -> SourceError:
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
     if status in (401, 403):
         return SourceError(
             f"{source.uri}: the hub refuses access ({status}). Set HF_TOKEN to a valid token "
             "(https://huggingface.co/settings/tokens) of an account that may read "
             f"{web_page(source)}.\n{WITHOUT_THE_HUB}"
         )
+    if status == 429:
+        return SourceError(
+            f"{source.uri}: the hub limits how often it may be asked, and the limit is reached (429). "
+            f"{_when_again(response)}; with HF_TOKEN set the limit is higher.\n{WITHOUT_THE_HUB}"
+        )
     return SourceError(
         f"{source.uri}: the hub answers {status}: {_first_line(error)}. Run the same command again later.\n"
         f"{WITHOUT_THE_HUB}"
     )
+
+
+def _when_again(response: Any) -> str:
+    seconds = str(response.headers.get("Retry-After", ""))
+    wait = f"in {seconds} seconds" if seconds.isdigit() else "in a few minutes"
+    return f"Run the same command again {wait}"
 
 
 def _impossible_name(error: Exception, source: Source) -> SourceError:

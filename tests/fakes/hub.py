@@ -30,6 +30,8 @@ class Repository:
     branches: dict[str, str]
     gated: bool = False
     private: bool = False
+    listed: bool = True
+    """Whether a gated repository shows its listing to everybody."""
     token: str | None = None
     """The token that opens a gated or private repository."""
 
@@ -42,13 +44,15 @@ class Fault:
     """What happens instead of a proper answer, the next `times` times the bytes are asked for."""
 
     kind: str
-    """cut (close after `at` bytes), reset (the same, abruptly), bytes (send `body`), or status (answer
-    `status`).
+    """cut (close after `at` bytes), reset (the same, abruptly), stall (send `at` bytes, then nothing until the
+    client leaves), bytes (send `body`), or status (answer `status`).
     """
     times: int = 1
     at: int = 0
     body: bytes = b""
     status: int = 500
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of the answer of a status."""
 
 
 @dataclass
@@ -69,6 +73,12 @@ class FakeHub:
         self.page: bytes | None = None
         """When set, every answer is this HTML page with status 200, as behind a hotel's login."""
         self.invalid_tokens: set[str] = set()
+        self.xet = False
+        """Whether large files are offered in the hub's own storage (Xet) too."""
+        self.stalled = threading.Event()
+        """Set when a download stands still half-way."""
+        self.sent: dict[str, int] = {}
+        """Bytes of bodies that were put on the wire, by the request's path."""
         self._faults: dict[str, Fault] = {}
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
@@ -182,7 +192,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if repository is None or (repository.private and token != repository.token):
                 raise _Refusal(401 if token is None else 404, "RepoNotFound", "Repository not found")
             # A gated repository shows its description to everybody, its files to those on the list.
-            if repository.gated and "/resolve/" in self.path and token != repository.token:
+            closed = "/resolve/" in self.path or not repository.listed
+            if repository.gated and closed and token != repository.token:
                 raise _Refusal(401 if token is None else 403, "GatedRepo", "Access is restricted")
             commit = repository.commit_of(revision)
             if commit is None:
@@ -194,7 +205,15 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             self._json({"_id": "0", "id": name, "sha": commit, "private": False, "siblings": siblings})
 
         def _list(self, _commit: str, files: dict[str, bytes]) -> None:
-            entries = []
+            folders = {
+                "/".join(parts[:depth])
+                for parts in (path.split("/") for path in files)
+                for depth in range(1, len(parts))
+            }
+            entries: list[dict[str, Any]] = [
+                {"type": "directory", "path": path, "oid": git_sha1(path.encode()), "size": 0}
+                for path in sorted(folders)
+            ]
             for path, content in files.items():
                 entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content)}
                 entry["oid"] = git_sha1(content)
@@ -214,6 +233,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 return
             sha256 = hashlib.sha256(content).hexdigest()
             headers |= {"X-Linked-ETag": f'"{sha256}"', "X-Linked-Size": str(len(content))}
+            if hub.xet:
+                headers |= {"X-Xet-Hash": sha256, "X-Xet-Refresh-Route": f"{hub.url}/xet"}
             self._send(302, b"", {**headers, "Location": f"{hub.cdn}/cdn/{sha256}/{path}"})
 
         def _content(self, sha256: str) -> bytes:
@@ -227,7 +248,7 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
         def _bytes(self, path: str, content: bytes, headers: dict[str, str]) -> None:
             fault = hub.take_fault(path) if self.command == "GET" else None
             if fault and fault.kind == "status":
-                self._send(fault.status, b"scripted", {})
+                self._send(fault.status, b"scripted", fault.headers)
                 return
             if fault and fault.kind == "bytes":
                 content = fault.body
@@ -235,8 +256,11 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if found := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
                 start = int(found[1])
                 headers = {**headers, "Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
-            cut = fault.at if fault and fault.kind in ("cut", "reset") else None
+            cut = fault.at if fault and fault.kind in ("cut", "reset", "stall") else None
             self._send(206 if start else 200, content[start:], {"Accept-Ranges": "bytes", **headers}, cut=cut)
+            if fault and fault.kind == "stall":
+                hub.stalled.set()
+                self.connection.recv(1)  # ends when the client is gone
             if fault and fault.kind == "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
@@ -250,8 +274,11 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command == "GET":
-                self.wfile.write(body if cut is None else body[:cut])
+                written = body if cut is None else body[:cut]
+                self.wfile.write(written)
                 self.wfile.flush()
+                path = unquote(urlsplit(self.path).path)
+                hub.sent[path] = hub.sent.get(path, 0) + len(written)
             if cut is not None:
                 self.close_connection = True
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fakes.hub import FakeHub
-from hub_machine import MODEL, WEIGHTS, Machine
+from fakes.hub_machine import MODEL, WEIGHTS, Machine
 
 
 @pytest.fixture

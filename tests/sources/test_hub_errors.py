@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakes.hub import COMMIT
-from hub_machine import FALLBACK, MODEL, SAE, WEIGHTS, Machine, outcome, unused_port
+from fakes.hub_machine import FALLBACK, MODEL, SAE, WEIGHTS, Machine, outcome, unused_port
 
 
 def test_a_connection_that_stays_broken_leaves_nothing_under_the_files_name(machine: Machine) -> None:
@@ -125,6 +125,18 @@ def test_no_network_says_so_and_names_the_way_without(machine: Machine, uri: str
 def test_a_hub_in_trouble_is_quoted(machine: Machine) -> None:
     machine.hub.fault("params.npz", "status", status=503, times=1000)
     assert "the hub answers 503" in machine.error(SAE)
+
+
+@pytest.mark.parametrize(
+    ("headers", "when"), [({"Retry-After": "77"}, "in 77 seconds"), ({}, "in a few minutes")]
+)
+def test_a_limit_that_stays_says_when_to_come_back(
+    machine: Machine, headers: dict[str, str], when: str
+) -> None:
+    machine.hub.fault("params.npz", "status", status=429, times=1000, headers=headers)
+    error = machine.error(SAE, prelude="import time; time.sleep = lambda seconds: None")
+    assert f"the limit is reached (429). Run the same command again {when}; with HF_TOKEN" in error
+    assert machine.half_written() == []
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from fakes.hub import COMMIT
-from hub_machine import MODEL, SAE, WEIGHTS, Machine, unused_port
+from fakes.hub_machine import MODEL, SAE, WEIGHTS, Machine, unused_port
 
 
 def test_a_file_comes_through_the_redirect_with_its_commit_and_hash(machine: Machine) -> None:
@@ -55,9 +57,72 @@ def test_a_cut_connection_resumes_where_it_was(machine: Machine) -> None:
     assert machine.hub.asked("/cdn/")[-1].headers["Range"] == "bytes=60000-"
 
 
+def test_a_large_file_that_is_cut_asks_only_for_what_is_missing(machine: Machine) -> None:
+    content = bytes(30_000_000)
+    machine.hub.add("org/large", {"params.npz": content})
+    machine.hub.fault("params.npz", "cut", at=25_000_000)
+    assert Path(machine.resolve("hf://org/large/params.npz")["path"]).read_bytes() == content
+    first, second = machine.hub.asked("/cdn/")
+    assert "Range" not in first.headers
+    have = int(second.headers["Range"].removeprefix("bytes=").removesuffix("-"))
+    assert 25_000_000 - have < 10 * 1024 * 1024, "at most one of the client's chunks is lost"
+    assert sum(machine.hub.sent.values()) == 25_000_000 + len(content) - have
+
+
+def test_a_download_that_was_killed_half_way_is_whole_after_the_next_run(machine: Machine) -> None:
+    machine.hub.fault("params.npz", "stall", at=60_000)
+    process = machine.start(SAE)
+    assert machine.hub.stalled.wait(60)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert machine.half_written() == []
+    (partial,) = (machine.home / "hf").rglob("blobs/*.incomplete")
+    assert Path(machine.resolve(SAE)["path"]).read_bytes() == WEIGHTS
+    assert partial.exists(), "it may be another process'"
+    os.utime(partial, (0, 0))
+    machine.resolve(SAE)
+    assert not partial.exists(), "it would fill the disk for nothing"
+
+
 def test_a_reset_connection_is_tried_again(machine: Machine) -> None:
     machine.hub.fault("params.npz", "reset", at=60_000)
     assert Path(machine.resolve(SAE)["path"]).read_bytes() == WEIGHTS
+
+
+def test_a_limit_that_passes_is_waited_for(machine: Machine) -> None:
+    machine.hub.fault("params.npz", "status", status=429, headers={"Retry-After": "1"})
+    began = time.monotonic()
+    assert Path(machine.resolve(SAE)["path"]).read_bytes() == WEIGHTS
+    assert time.monotonic() - began >= 1
+    assert len(machine.hub.asked("/cdn/")) == 2
+
+
+@pytest.mark.parametrize(
+    ("prelude", "environment"),
+    [("sys.modules['hf_xet'] = None", {}), ("", {"HF_HUB_DISABLE_XET": "1"})],
+    ids=["not installed", "switched off"],
+)
+def test_without_the_hubs_own_transfer_library_the_bytes_come_by_http(
+    machine: Machine, prelude: str, environment: dict[str, str]
+) -> None:
+    machine.hub.xet = True
+    found = machine.resolve(SAE, prelude=prelude, **environment)
+    assert Path(found["path"]).read_bytes() == WEIGHTS
+    assert len(machine.hub.asked("/cdn/")) == 1
+
+
+def test_a_folder_of_a_release_is_fetched_without_its_neighbours(machine: Machine) -> None:
+    folder = "resid_post/layer_12_width_16k_l0_medium"
+    files = {f"{folder}/config.json": b"{}", f"{folder}/params.safetensors": WEIGHTS}
+    machine.hub.add("org/scope-2", {**files, "resid_post/layer_12_width_16k_l0_big/params.safetensors": b"x"})
+    found = machine.resolve(f"hf://org/scope-2/{folder}/")
+    assert sorted(path.name for path in Path(found["path"]).iterdir()) == [
+        "config.json",
+        "params.safetensors",
+    ]
+    assert found["revision"] == COMMIT
+    assert [path for path in machine.hub.sent if "l0_big" in path] == []
+    assert machine.resolve(f"hf://org/scope-2/{folder}/@{COMMIT}", HF_HUB_OFFLINE="1") == found
 
 
 def test_a_damaged_file_of_the_cache_is_fetched_again(machine: Machine) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from fakes.hub import FakeHub
 
+ROOT = Path(__file__).parents[2]
 WEIGHTS = bytes(range(256)) * 400
 MODEL = {
     "config.json": b'{"model_type": "llama"}',
@@ -48,27 +50,53 @@ class Machine:
     home: Path
     hub: FakeHub
 
-    def start(
-        self, uri: str, *, prelude: str = "", lock: str = "", update: bool = False, **environment: str
-    ) -> subprocess.Popen[str]:
+    def environment(self, **more: str) -> dict[str, str]:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HF_", "HUGGING", "NEUROSCOPE_"))}
-        environment = {
+        return {
             **clean,
             "HF_ENDPOINT": self.hub.url,
             "HF_HOME": str(self.home / "hf"),
             "HF_HUB_DISABLE_TELEMETRY": "1",
             "NEUROSCOPE_CACHE": str(self.home / "cache"),
             "NO_PROXY": "127.0.0.1,localhost",
-            **environment,
+            **more,
         }
+
+    def start(
+        self, uri: str, *, prelude: str = "", lock: str = "", update: bool = False, **environment: str
+    ) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", SCRIPT, prelude, uri, lock, "update" if update else ""]
         return subprocess.Popen(
-            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            env=self.environment(**environment),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def resolve(self, uri: str, **how: str | bool) -> dict[str, str]:
         """What `resolve` gave, or its error under "error"."""
         return outcome(self.start(uri, **how))  # type: ignore[arg-type]
+
+    def neuroscope(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """The command line, in a checkout of its own: the repository's configuration below `home`."""
+        return subprocess.run(
+            [sys.executable, "-m", "neuroscope.cli", *words],
+            cwd=self.checkout,
+            env=self.environment(PYTHONPATH=str(ROOT), **environment),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    @property
+    def checkout(self) -> Path:
+        folder = self.home / "checkout"
+        if not folder.exists():
+            for name in ("config", "workflow/schemas"):
+                shutil.copytree(ROOT / name, folder / name)
+        return folder
 
     def error(self, uri: str, **how: str | bool) -> str:
         return self.resolve(uri, **how)["error"]
