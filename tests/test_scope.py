@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.ranking import Ranking
 from neuroscope.sae import load_sae
 from neuroscope.scope import Scope
-from neuroscope.sources import resolve
+from neuroscope.sources import folder_sha256, resolve
+from neuroscope.stages.sae import fetch_sae
 from neuroscope.stats import CalibrationStats
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +60,20 @@ def home(tmp_path: Path, tiny_gemma_path: Path, tiny_sae_path: Path, monkeypatch
     monkeypatch.setenv("NEUROSCOPE_CONFIG", str(tmp_path / "config/config.yaml"))
     monkeypatch.delenv("NEUROSCOPE_PAIRING", raising=False)
     return tmp_path
+
+
+def test_an_sae_that_is_a_folder_is_known_by_all_its_files(home: Path, tiny_sae_path: Path) -> None:
+    folder = home / "release/layer_1"
+    folder.mkdir(parents=True)
+    shutil.copy(tiny_sae_path, folder / "params.npz")
+    (folder / "README.md").write_text("an SAE")
+    given = {"sae.source": str(home / "release"), "sae.path": "layer_1/"}
+    fetch_sae(neuroscope_settings.load(overrides=given), output=home / "provenance.json")
+    provenance = json.loads((home / "provenance.json").read_text())
+    assert provenance["path"] == str(folder)
+    assert provenance["sha256"] == folder_sha256(folder)
+    scope = neuroscope.load(overrides=given)
+    assert scope.encode("hello")
 
 
 def statistics() -> CalibrationStats:

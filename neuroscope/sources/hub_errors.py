@@ -20,11 +20,14 @@ _NOT_A_HUB = "{} answers, but not as a model hub (an HTML page or a proxy's answ
 
 
 def client_errors() -> tuple[type[Exception], ...]:
-    """What the hub's client raises for an expected failure, whichever HTTP library it is built on."""
+    """What the hub's client raises for an expected failure, whichever HTTP library it is built on.
+
+    RuntimeError is what the library of the hub's own storage (hf_xet) raises for any failure.
+    """
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     http_error = HfHubHTTPError.__bases__[0]
-    return (http_error, OSError, HFValidationError, UserWarning)
+    return (http_error, OSError, HFValidationError, UserWarning, RuntimeError)
 
 
 def is_cut_connection(error: Exception) -> bool:
@@ -49,9 +52,10 @@ def explain(error: Exception, source: Source) -> SourceError:
         (errors.HFValidationError, _impossible_name),
         (UserWarning, _full_disk),
         (PermissionError, _unwritable_cache),
+        (RuntimeError, _storage_failed),
         (Exception, _broken_off),
     )
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
         return _full_disk(error, source)
     return next(explanation(error, source) for kind, explanation in explanations if isinstance(error, kind))
 
@@ -184,6 +188,14 @@ def _full_disk(error: Exception, source: Source) -> SourceError:
 def _unwritable_cache(error: Exception, source: Source) -> SourceError:
     return SourceError(
         f"{source.uri}: the hub's cache cannot be written ({error}). Set HF_HOME to a folder of yours."
+    )
+
+
+def _storage_failed(error: Exception, source: Source) -> SourceError:
+    return SourceError(
+        f"{source.uri}: the hub's storage for large files (Xet) failed: {_first_line(error)}. Nothing "
+        "half-written was kept. Run the same command again; if it stays so, HF_HUB_DISABLE_XET=1 fetches the "
+        "bytes by plain HTTP."
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from fakes.hub import COMMIT
-from fakes.hub_machine import Machine, unused_port
+from fakes.hub_machine import IMPATIENT, Machine, unused_port
 
 from neuroscope.cli.release import Autoencoder, autoencoders
 
@@ -177,9 +177,8 @@ def test_offline_says_that_only_the_hub_knows(machine: Machine) -> None:
 
 def test_no_network_says_so(machine: Machine) -> None:
     endpoint = f"http://127.0.0.1:{unused_port()}"
-    assert f"the hub at {endpoint} cannot be reached" in refusal(
-        machine, "gemma-2-2b-it", HF_ENDPOINT=endpoint
-    )
+    error = refusal(machine, "gemma-2-2b-it", prelude=IMPATIENT, HF_ENDPOINT=endpoint)
+    assert f"the hub at {endpoint} cannot be reached" in error
 
 
 def test_a_login_page_is_no_listing(machine: Machine) -> None:

@@ -179,6 +179,9 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             elif found := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
                 kind = "datasets" if found[1] else "models"
                 self._resolve(*self._open(kind, found[2], found[3]), found[4])
+            elif path == "/xet":
+                access = {"X-Xet-Cas-Url": f"{hub.url}/storage", "X-Xet-Access-Token": "token"}
+                self._send(200, b"", {**access, "X-Xet-Token-Expiration": "4102444800"})
             elif found := re.fullmatch(r"/cdn/([0-9a-f]{64})/(.+)", path):
                 self._bytes(found[2], self._content(found[1]), {})
             else:

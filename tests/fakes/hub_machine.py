@@ -41,6 +41,14 @@ try:
 except SourceError as error:
     print(json.dumps({"error": str(error)}))
 """
+COMMAND = """
+import sys
+exec(sys.argv.pop(1))
+from neuroscope.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+IMPATIENT = "import time; time.sleep = lambda seconds: None"
+"""A prelude: the client's waits between its attempts take no time."""
 
 
 @dataclass
@@ -78,10 +86,12 @@ class Machine:
         """What `resolve` gave, or its error under "error"."""
         return outcome(self.start(uri, **how))  # type: ignore[arg-type]
 
-    def neuroscope(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def neuroscope(
+        self, *words: str, prelude: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """The command line, in a checkout of its own: the repository's configuration below `home`."""
         return subprocess.run(
-            [sys.executable, "-m", "neuroscope.cli", *words],
+            [sys.executable, "-c", COMMAND, prelude, *words],
             cwd=self.checkout,
             env=self.environment(PYTHONPATH=str(ROOT), **environment),
             capture_output=True,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from fakes.hub import COMMIT
-from fakes.hub_machine import FALLBACK, MODEL, SAE, WEIGHTS, Machine, outcome, unused_port
+from fakes.hub_machine import FALLBACK, IMPATIENT, MODEL, SAE, WEIGHTS, Machine, outcome, unused_port
 
 
 def test_a_connection_that_stays_broken_leaves_nothing_under_the_files_name(machine: Machine) -> None:
     machine.hub.fault("params.npz", "cut", at=0, times=1000)
-    error = machine.error(SAE, prelude="import time; time.sleep = lambda seconds: None")
+    error = machine.error(SAE, prelude=IMPATIENT)
     assert "the download broke off" in error
     assert "Run the same command again" in error
     assert machine.half_written() == []
@@ -117,7 +117,7 @@ def test_offline_mode_with_a_cold_cache_says_so(machine: Machine) -> None:
 @pytest.mark.parametrize("uri", [SAE, "hf://org/model"])
 def test_no_network_says_so_and_names_the_way_without(machine: Machine, uri: str) -> None:
     endpoint = f"http://127.0.0.1:{unused_port()}"
-    error = machine.error(uri, HF_ENDPOINT=endpoint, prelude="import time; time.sleep = lambda seconds: None")
+    error = machine.error(uri, HF_ENDPOINT=endpoint, prelude=IMPATIENT)
     assert f"the hub at {endpoint} cannot be reached" in error
     assert FALLBACK in error
 
@@ -134,7 +134,7 @@ def test_a_limit_that_stays_says_when_to_come_back(
     machine: Machine, headers: dict[str, str], when: str
 ) -> None:
     machine.hub.fault("params.npz", "status", status=429, times=1000, headers=headers)
-    error = machine.error(SAE, prelude="import time; time.sleep = lambda seconds: None")
+    error = machine.error(SAE, prelude=IMPATIENT)
     assert f"the limit is reached (429). Run the same command again {when}; with HF_TOKEN" in error
     assert machine.half_written() == []
 
@@ -147,14 +147,26 @@ def test_a_limit_that_stays_says_when_to_come_back(
         "import huggingface_hub.file_download as client, errno\n"
         "def http_get(*args, **options): raise OSError(errno.ENOSPC, 'No space left on device')\n"
         "client.http_get = http_get",
+        "import huggingface_hub.file_download as client\n"
+        "def http_get(*args, **options): raise RuntimeError('Task error: No space left on device (os error 28)')\n"
+        "client.http_get = http_get",
     ],
-    ids=["before the download", "during the download"],
+    ids=["before the download", "during the download", "in the storage's library"],
 )
 def test_a_full_disk_names_the_folder_and_the_variable(machine: Machine, prelude: str) -> None:
     error = machine.error(SAE, prelude=prelude)
     assert f"the disk of the hub's cache ({machine.home}/hf/hub) is full" in error
     assert "HF_HOME" in error
     assert machine.half_written() == []
+
+
+def test_a_failure_of_the_hubs_own_storage_names_the_way_around_it(machine: Machine) -> None:
+    machine.hub.xet = True  # it answers 404 to what only the storage's library asks
+    error = machine.error(SAE, HF_HUB_DISABLE_XET="0")
+    assert "the hub's storage for large files (Xet) failed" in error
+    assert "HF_HUB_DISABLE_XET=1 fetches the bytes by plain HTTP" in error
+    assert machine.half_written() == []
+    assert Path(machine.resolve(SAE, HF_HUB_DISABLE_XET="1")["path"]).read_bytes() == WEIGHTS
 
 
 def test_two_processes_that_want_one_file_both_get_it(machine: Machine) -> None:

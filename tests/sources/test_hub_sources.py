@@ -13,6 +13,16 @@ import pytest
 from fakes.hub import COMMIT
 from fakes.hub_machine import MODEL, SAE, WEIGHTS, Machine, unused_port
 
+WITHOUT_XET = """
+import importlib.metadata as metadata
+installed = metadata.version
+def version(name):
+    if name in ("hf_xet", "hf-xet"):
+        raise metadata.PackageNotFoundError(name)
+    return installed(name)
+metadata.version = version
+"""
+
 
 def test_a_file_comes_through_the_redirect_with_its_commit_and_hash(machine: Machine) -> None:
     found = machine.resolve(SAE)
@@ -99,7 +109,7 @@ def test_a_limit_that_passes_is_waited_for(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("prelude", "environment"),
-    [("sys.modules['hf_xet'] = None", {}), ("", {"HF_HUB_DISABLE_XET": "1"})],
+    [(WITHOUT_XET, {}), ("", {"HF_HUB_DISABLE_XET": "1"})],
     ids=["not installed", "switched off"],
 )
 def test_without_the_hubs_own_transfer_library_the_bytes_come_by_http(
