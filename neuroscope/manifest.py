@@ -209,7 +209,7 @@ class SourcesLock:
         except SourceError as error:
             raise SourceError(
                 f"{error}\nThe commit {recorded} is recorded in {self.path}; "
-                "`neuroscope models pull --update` takes the newest one instead."
+                "`neuroscope models pull PAIRING --update` (`sae pull` for an SAE) takes the newest one instead."
             ) from error
 
     def revisions(self) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,10 +95,11 @@ def _guess(source: Source, snapshot: Path) -> list[str]:
     here = [path.relative_to(snapshot).as_posix() for path in _files_below(snapshot)]
     if source.path is not None:
         return here
-    weights = set()
+    weights: set[str] = set()
     index = snapshot / "model.safetensors.index.json"
     if index.is_file():
-        weights = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        with suppress(ValueError, KeyError, AttributeError):  # a damaged index is found when it is resolved
+            weights = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
     elif not any(name.endswith((".safetensors", ".bin")) for name in here):
         weights = {"model.safetensors"}
     return sorted({*here, "config.json", *weights})

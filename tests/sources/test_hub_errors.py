@@ -188,4 +188,4 @@ def test_a_commit_that_is_gone_names_the_command_that_moves_on(machine: Machine)
     lock.write_text(json.dumps({"hf://org/model": "3" * 40}))
     error = machine.error("hf://org/model", lock=str(lock))
     assert f"the repository has no revision '{'3' * 40}'" in error
-    assert "neuroscope models pull --update" in error
+    assert "neuroscope models pull PAIRING --update" in error
