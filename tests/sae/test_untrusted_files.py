@@ -42,7 +42,7 @@ def test_500_damaged_releases_are_refused_by_name_or_load_whole(tmp_path: Path) 
     assert found["refused"] + found["loaded"] == 500
     assert found["refused"] > 300
     assert found["grown_kib"] < 64 * 1024, "files of a few kB cost no more than that"
-    assert found["seconds"] < 20
+    assert found["seconds"] < 20, "of processor"
 
 
 # safetensors
