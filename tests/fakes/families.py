@@ -142,7 +142,7 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def save_family(name: str, folder: Path) -> Path:
+def save_family(name: str, folder: Path, *, layers: int = LAYERS) -> Path:
     """A tiny model of the family `name` of FAMILIES in `folder`, as its releases lie on the hub."""
     import transformers
 
@@ -165,6 +165,10 @@ def save_family(name: str, folder: Path) -> Path:
         owner.pad_token_id = None if tokens.pad is None else special.index(tokens.pad)
         owner.eos_token_id = special.index(tokens.eos)
         owner.bos_token_id = None if tokens.bos is None else special.index(tokens.bos)
+    if layers != LAYERS:
+        text.num_hidden_layers = layers
+        if getattr(text, "layer_types", None) is not None:
+            text.layer_types = [text.layer_types[i % LAYERS] for i in range(layers)]
     torch.manual_seed(0)
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
