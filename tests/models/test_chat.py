@@ -253,3 +253,18 @@ def make_swallowing() -> Callable[[Any], Any]:
         return tokenizer
 
     return swallowing
+
+
+def test_a_text_that_leaves_no_character_to_guard_with_is_refused_in_words(gemma: ChatTokenizer) -> None:
+    spare = [*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE)]
+    with pytest.raises(PromptError, match="every private-use character"):
+        gemma.render(user("".join(map(chr, spare))))
+    most = "".join(map(chr, spare[:70_000]))
+    assert content_text(gemma, gemma.render(user(f"<eos>{most[-5:]}"))) == f"<eos>{most[-5:]}"
+
+
+def test_reading_control_tokens_as_text_leaves_the_tokenizer_as_it_was(gemma: ChatTokenizer) -> None:
+    before = gemma.tokenizer.backend_tokenizer.to_str()
+    gemma.encode_text("<bos><start_of_turn>")
+    assert gemma.tokenizer.backend_tokenizer.to_str() == before
+    assert gemma.tokenizer.backend_tokenizer.encode("<eos>", add_special_tokens=False).tokens == ["<eos>"]
