@@ -318,6 +318,21 @@ def test_nothing_but_the_database_and_its_manifest_is_left(path: Path) -> None:
     assert manifest["fingerprint"] == FINGERPRINT.to_dict()
 
 
+def test_a_file_that_is_cut_while_it_is_read_is_said_to_be(path: Path) -> None:
+    """A file this small is in memory at once, so the failing read is DuckDB's own exception, raised here."""
+
+    class Cut:
+        def cursor(self) -> Any:
+            raise duckdb.IOException("Could not read enough bytes")
+
+    results = Results(path, Cut())  # type: ignore[arg-type]
+    for question in (lambda: results.feature(0), lambda: results.stats("all"), results.labels, results.meta):
+        with pytest.raises(
+            ArtefactError, match="cut or changed in place: make it anew with `snakemake labels`"
+        ):
+            question()
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4096])
 

@@ -161,7 +161,7 @@ def _text_of(record: object) -> Found:
 
 
 def _json_lines(text: str) -> Iterator[Found]:
-    for line in text.splitlines():
+    for line in text.split("\n"):  # splitlines would also cut at the U+2028 that JSON allows inside a string
         if line.strip():
             try:
                 yield _text_of(json.loads(line))
@@ -175,10 +175,12 @@ def _json_records(text: str) -> Iterator[Found]:
     except (ValueError, RecursionError):
         yield Skipped("invalid JSON")
         return
-    records = content.values() if isinstance(content, dict) and not _holds_text(content) else content
-    yield from (
-        _text_of(record) for record in (records if not isinstance(records, dict | str) else [records])
-    )
+    if isinstance(content, list):
+        yield from map(_text_of, content)
+    elif isinstance(content, dict) and not _holds_text(content):
+        yield from map(_text_of, content.values())
+    else:
+        yield _text_of(content)
 
 
 def _holds_text(record: dict[str, object]) -> bool:

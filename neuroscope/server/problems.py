@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
-from neuroscope.errors import ContextOverflowError, PromptError
+from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError
 from neuroscope.server import wire
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -79,6 +79,10 @@ def answer_problems(app: Flask) -> None:
     @app.errorhandler(Problem)
     def _problem(problem: Problem) -> Response:
         return problem.response()
+
+    @app.errorhandler(ArtefactError)
+    def _artefact(error: ArtefactError) -> Response:
+        return Problem(503, str(error), code="results_unreadable").response()
 
     @app.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Response:

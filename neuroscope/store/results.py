@@ -7,7 +7,8 @@ word.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -145,8 +146,16 @@ class Results:
             [text, limit],
         )
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        return self._connection.cursor().execute(USE)
+    @contextmanager
+    def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        try:
+            with self._connection.cursor().execute(USE) as cursor:
+                yield cursor
+        except duckdb.IOException as error:
+            raise ArtefactError(
+                f"{self.path} cannot be read any more ({error}). It was cut or changed in place: make it anew with "
+                "`snakemake labels`, then restart what reads it."
+            ) from error
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
         return self._rows(f"SELECT {columns} FROM {table} WHERE feature = ? ORDER BY ALL", [index])

@@ -17,6 +17,7 @@ import zstandard
 
 from neuroscope import corpus
 from neuroscope.corpus import TextSource, build, document_id, read, split
+from neuroscope.corpus.readers import Skipped, read_files
 from neuroscope.errors import CorpusError
 
 LINE = "The river runs through the old town and under a bridge of stone."
@@ -211,3 +212,17 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
     first = made(tmp_path / "a.txt", tmp_path / "1")[1], (tmp_path / "1/corpus.parquet").read_bytes()
     second = made(tmp_path / "a.txt", tmp_path / "2")[1], (tmp_path / "2/corpus.parquet").read_bytes()
     assert first == second
+
+
+@pytest.mark.parametrize("content", ["null", "17", "true", "[null, 3, []]", "{}", '{"a": null}', '"\u2028"'])
+def test_json_without_text_is_skipped_and_counted(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(content)
+    found = list(read_files(tmp_path / "a.json"))
+    assert all(isinstance(each, Skipped) or not each.strip() for each in found)
+
+
+def test_a_line_separator_inside_a_json_string_ends_no_line(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(
+        json.dumps({"text": "one\u2028two"}, ensure_ascii=False) + "\r\n", newline=""
+    )
+    assert list(read_files(tmp_path / "a.jsonl")) == ["one\u2028two"]
