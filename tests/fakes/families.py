@@ -32,8 +32,10 @@ _WIDTHS: dict[str, Any] = {
     "max_position_embeddings": CONTEXT,
     "initializer_range": 0.3,
 }
-_GROUPED: dict[str, Any] = {**_WIDTHS, "num_key_value_heads": 2}
-_GEMMA: dict[str, Any] = {**_GROUPED, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": WINDOW}
+GROUPED: dict[str, Any] = {**_WIDTHS, "num_key_value_heads": 2}
+"""Sizes of a family whose queries share keys and values in pairs."""
+
+_GEMMA: dict[str, Any] = {**GROUPED, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": WINDOW}
 _ALTERNATING = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
 
 INSTRUCT_TEMPLATE = """\
@@ -114,19 +116,19 @@ FAMILIES: dict[str, Family] = {
         _gemma3_nested, _GEMMA_TOKENS, windowed=True, text=lambda model: model.model.language_model
     ),
     "llama": Family(
-        lambda hf: hf.LlamaConfig(**_GROUPED, tie_word_embeddings=False),
+        lambda hf: hf.LlamaConfig(**GROUPED, tie_word_embeddings=False),
         Tokens("<s>", "</s>", None, True),
     ),
-    "qwen2": Family(lambda hf: hf.Qwen2Config(**_GROUPED, tie_word_embeddings=True), _QWEN_TOKENS),
-    "qwen3": Family(lambda hf: hf.Qwen3Config(**_GROUPED, head_dim=16), _QWEN_TOKENS),
+    "qwen2": Family(lambda hf: hf.Qwen2Config(**GROUPED, tie_word_embeddings=True), _QWEN_TOKENS),
+    "qwen3": Family(lambda hf: hf.Qwen3Config(**GROUPED, head_dim=16), _QWEN_TOKENS),
     "mistral": Family(
-        lambda hf: hf.MistralConfig(**_GROUPED, sliding_window=WINDOW),
+        lambda hf: hf.MistralConfig(**GROUPED, sliding_window=WINDOW),
         Tokens("<s>", "</s>", None, True, (), INSTRUCT_TEMPLATE),
         windowed=True,
     ),
     "phi": Family(lambda hf: hf.PhiConfig(**_WIDTHS, partial_rotary_factor=0.5), _GPT_TOKENS),
     "phi3": Family(
-        lambda hf: hf.Phi3Config(**_GROUPED, sliding_window=WINDOW, pad_token_id=0),
+        lambda hf: hf.Phi3Config(**GROUPED, sliding_window=WINDOW, pad_token_id=0),
         Tokens(
             "<s>",
             "<|endoftext|>",

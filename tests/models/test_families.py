@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fakes.families import CONTEXT, D_MODEL, FAMILIES, LAYERS, VOCABULARY, WINDOW, save_family
+from fakes.families import CONTEXT, D_MODEL, FAMILIES, GROUPED, LAYERS, VOCABULARY, WINDOW, save_family
 from torch import Tensor
 
 from neuroscope.autointerp.logits import final_norm, unembedding
@@ -273,9 +273,8 @@ def test_the_context_is_found_under_other_names(limit: str) -> None:
         context_length(PretrainedConfig(max_position_embeddings=None))
 
 
-def test_a_context_ends_where_longrope_turns_to_other_frequencies(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_context_ends_where_longrope_turns_to_other_frequencies() -> None:
     """Phi 3 of 128k: beyond, a token's residual would depend on whether the text was read at once or bit by bit."""
-    from fakes.families import _GROUPED
     from transformers import AutoModelForCausalLM, Phi3Config
 
     rope = {
@@ -285,7 +284,7 @@ def test_a_context_ends_where_longrope_turns_to_other_frequencies(recwarn: pytes
         "long_factor": [2.0, 3.0, 4.0, 5.0],
     }
     rope["original_max_position_embeddings"] = 40
-    config = Phi3Config(**_GROUPED, pad_token_id=0, eos_token_id=1, bos_token_id=2, rope_parameters=rope)
+    config = Phi3Config(**GROUPED, pad_token_id=0, eos_token_id=1, bos_token_id=2, rope_parameters=rope)
     config.original_max_position_embeddings = 40
     model = AutoModelForCausalLM.from_config(config).eval()
     backend = TorchBackend(model, None, 1)

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import pytest
 from fakes.families import INSTRUCT_TEMPLATE, PHI_TEMPLATE
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from neuroscope.models.chat import ChatTokenizer, Prompt
 
@@ -24,6 +22,9 @@ def make(prefix: str, template: str, *, special: bool) -> ChatTokenizer:
     """`prefix`: a space before every section of text, by a normalizer ("normalizer") or by a pre-tokenizer
     ("always"), or before the first ("first"). Phi's turn tokens are `special` or added all the same.
     """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
     alphabet = "abcdefghijklmnopqrstuvwxyzHINST[]/<>|\n"
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", *alphabet]
     vocabulary = {piece: i for i, piece in enumerate([*pieces, "▁h", "he"])}
@@ -51,21 +52,17 @@ def pieces_of(chat: ChatTokenizer, prompt: Prompt) -> list[str]:
     return pieces
 
 
-chats = pytest.mark.parametrize(
-    "chat",
-    [
-        pytest.param(make(prefix, template, special=special), id=f"{prefix}-{name}-{special=}")
-        for prefix in ("normalizer", "always", "first")
-        for name, template, special in (
-            ("instruct", INSTRUCT_TEMPLATE, True),
-            ("phi", PHI_TEMPLATE, True),
-            ("phi", PHI_TEMPLATE, False),
-        )
-    ],
-)
+@pytest.fixture(params=["normalizer", "always", "first"])
+def prefix(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@chats
+@pytest.fixture(params=["instruct", "phi", "phi-added"])
+def chat(prefix: str, request: pytest.FixtureRequest) -> ChatTokenizer:
+    template = INSTRUCT_TEMPLATE if request.param == "instruct" else PHI_TEMPLATE
+    return make(prefix, template, special=request.param != "phi-added")
+
+
 def test_a_control_token_in_a_message_changes_no_token_elsewhere(chat: ChatTokenizer) -> None:
     rendered: str = chat.tokenizer.apply_chat_template(TALK, tokenize=False)
     plain = chat.render(TALK, generation=False)
@@ -79,7 +76,6 @@ def test_a_control_token_in_a_message_changes_no_token_elsewhere(chat: ChatToken
         assert found == [*expected[:at], *typed, *expected[at:]]
 
 
-@chats
 def test_a_template_s_space_before_a_message_leaves_its_first_token_content(chat: ChatTokenizer) -> None:
     prompt = chat.render(TALK, generation=False)
     content = [
