@@ -50,7 +50,7 @@ def targets(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Caught:
     def run_target(target: str, overrides: dict[str, Any], *, cores: int | None) -> None:
         caught.append((target, overrides))
 
-    for name in ("calibrate", "corpus", "labels", "serve"):
+    for name in ("calibrate", "corpus", "labels", "serve", "verify"):
         monkeypatch.setattr(f"neuroscope.cli.{name}.run_target", run_target)
     return caught
 
@@ -107,6 +107,15 @@ def test_a_relative_path_is_relative_to_the_callers_folder(
     monkeypatch.chdir(texts)
     assert main(["calibrate", "run", "--corpus-path", "."]) == 0
     assert targets[0][1] == {"corpus.path": str(texts)}
+
+
+def test_verify_takes_tokens_and_an_input_norm(targets: Caught) -> None:
+    assert (
+        main(["verify", "--pairing", "smollm2-135m", "--tokens", "500", "--input-norm", "rms"]) == 1
+    )  # no report
+    assert targets == [("verify", {"pairing": "smollm2-135m", "verify.tokens": 500, "sae.input_norm": "rms"})]
+    assert settings.load(overrides=targets[0][1]).pairing.sae.input_norm == "rms"
+    assert main(["verify", "--input-norm", "rmsnorm"]) == 1
 
 
 def test_a_data_set_of_the_hub_becomes_a_source(targets: Caught) -> None:

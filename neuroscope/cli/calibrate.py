@@ -34,20 +34,25 @@ def run_calibration(samples: int | None, cores: int | None, **flags: Any) -> Non
 @click.option("--pairing", help="Model and SAE by name: a file in config/pairings.")
 @click.option("--stratum", default="all", show_default=True, help="Kind of text, when the results are read.")
 @click.option("--top", type=click.IntRange(1), default=20, show_default=True, help="Features to show.")
-@click.option("--strata", is_flag=True, help="Means of each kind of text instead of features.")
+@click.option("--strata", is_flag=True, help="Only the means of each kind of text.")
 @as_json
 def show_calibration(
     stats: Path | None, pairing: str | None, stratum: str, top: int, strata: bool, as_json: bool
 ) -> None:
-    """The features that fire most often; with --strata, how each kind of text is described by the SAE."""
+    """How the SAE describes each kind of text, and the features that fire most often.
+
+    With --json one of the two: features, or with --strata the kinds of text.
+    """
     import numpy as np
 
     from neuroscope import settings, store
     from neuroscope.stats import CalibrationStats
 
-    if strata:
+    if stats is None and (strata or not as_json):
         _show_strata(settings.load(pairing), as_json)
-        return
+        if strata:
+            return
+        click.echo()
     labels: dict[int, str] = {}
     if stats is not None:
         measured = CalibrationStats.from_json(stats)
