@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) 
             "rules",
         ]
         command += ["--configfile", str(config), "--", target]
-        process = subprocess.Popen(command, stdout=sys.stderr.fileno(), cwd=settled.root)
+        environment = {**os.environ, "NEUROSCOPE_PAIRING": settled.pairing.name}  # the flag comes first
+        process = subprocess.Popen(command, stdout=sys.stderr.fileno(), cwd=settled.root, env=environment)
         code = _wait(process)
     if code:
         raise click.exceptions.Exit(1)

@@ -16,6 +16,7 @@ import os
 import re
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ def read_files(path: Path) -> Iterator[Found]:
             yield Skipped("vanished")
         except PermissionError:
             yield Skipped("not readable")
-        except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError):
+        except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError):
             yield Skipped("damaged or unreadable")
 
 
@@ -203,7 +204,7 @@ def _parquet_rows(file: Path) -> Iterator[Found]:
         if column is None:
             yield Skipped("no text column")
             return
-        texts = pl.read_parquet(file, columns=[column])[column]
+        texts = pl.read_parquet(file, columns=[column], glob=False)[column]
     except pl.exceptions.PolarsError:
         yield Skipped("damaged or unreadable")
         return

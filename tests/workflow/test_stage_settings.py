@@ -17,6 +17,7 @@ from neuroscope.stages.results import publish, publish_calibration
 from neuroscope.stages.sae import fetch_sae
 from neuroscope.sweep import merge, run_shard
 from neuroscope.training.stage import train_sae
+from neuroscope.verify import verify_pairing
 
 FREE = {"root", "results"}
 """Where files are, not what is in them."""
@@ -130,6 +131,10 @@ def test_stages_read_the_settings_they_declare(
                 "stats_json": made / "stats.json",
                 "output": new / "calibrated.duckdb",
             },
+        ),
+        "verify": (
+            verify_pairing,
+            {"corpus": made / "corpus.parquet", "sae": provenance, "output": new / "verification.json"},
         ),
         "train": (
             train_sae,
