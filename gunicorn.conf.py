@@ -18,4 +18,5 @@ control_socket_disable = True
 timeout = 120  # a model that holds the interpreter while it loads is not a hung worker
 graceful_timeout = 3 + _serve.drain_s
 keepalive = 30  # seconds; also the longest a client may take for its headers
+limit_request_line = 8190  # a thousand feature numbers in a URL
 forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody is believed

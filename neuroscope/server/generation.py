@@ -78,6 +78,10 @@ class Generation:
             self._complete("cancelled")
         if self.shutting_down:
             self._unread.put(Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=5))
+        elif self._finish_reason == "cancelled":
+            self._unread.put(
+                Problem(503, "The answer was given up: the client closed its connection.", code="cancelled")
+            )
         self._unread.put(None)
 
     def steps(self, silence_s: float) -> Iterator[Step | None]:

@@ -54,7 +54,8 @@ class Once(Generic[T]):
         yield self._compute(lambda: self.cancelled)
 
     def receive(self, result: T) -> None:
-        self._result.set(result)
+        if not self.cancelled:  # what was stopped half-way must not pass for the whole
+            self._result.set(result)
 
     def finish(self, error: BaseException | None) -> None:
         self._release()
@@ -62,7 +63,7 @@ class Once(Generic[T]):
             self._result.set_exception(error or Problem(503, "The request was given up.", code="cancelled"))
 
     def wait(self) -> T:
-        """The result. Raises what `compute` raises, and Problem 503 when it was cancelled before it ran."""
+        """The result. Raises what `compute` raises, and Problem 503 when it was cancelled."""
         return self._result.get()  # type: ignore[no-any-return]
 
 

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
 from gunicorn.workers.base import Worker
@@ -53,7 +53,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
         worker = _right(caller)
         settled = settings()
         chat, features = _listeners(worker)
-        key = os.environ.get(settled.serve.api_key_env) or None
+        key = os.environ.get(settled.serve.api_key_env, "").strip() or None
         refuse_open_bind([chat[0], features[0]], key, settled.serve.api_key_env)
     except NeuroscopeError as error:
         if caller is not None and caller.cfg.workers > 1 and caller.age > 1:
@@ -158,12 +158,12 @@ def _bring_up(
     else:
         print(banner(loaded, service.ranking, chat, features, key_variable=key_variable), flush=True)
         return
-    raise SystemExit(EXIT_LOADING_FAILED)
+    _leave(EXIT_LOADING_FAILED)
 
 
 def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
     """gunicorn would wait its whole graceful time for open streams, then cut them: end them, then leave."""
-    while worker.alive:
+    while worker.alive and os.getppid() == worker.ppid:  # a killed master says nothing
         gevent.sleep(LOOK_SECONDS)
     service.stop(TOKEN_PATIENCE_S)
     deadline = time.monotonic() + RESPONSE_PATIENCE_S
@@ -179,11 +179,12 @@ def _wait_for_the_end(worker: Worker) -> None:
     _leave()
 
 
-def _leave() -> None:
-    """Exit with status 0. The interpreter's own way out takes seconds, and crashes if the model still computes."""
+def _leave(status: int = 0) -> NoReturn:
+    """Exit at once. The interpreter's own way out takes seconds, and crashes if the model still computes."""
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _raise_open_files() -> None:

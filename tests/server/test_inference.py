@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 
-from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.inference import Inference, NativeThread, Once
 from neuroscope.server.problems import Problem
 
 
@@ -133,3 +133,21 @@ def test_what_a_call_raises_is_raised_and_not_printed(capfd: pytest.CaptureFixtu
     with pytest.raises(ZeroDivisionError):
         NativeThread().call(divmod, 1, 0)
     assert capfd.readouterr().err == ""
+
+
+def test_a_result_that_was_stopped_half_way_is_none(inference: Inference) -> None:
+    begun = threading.Event()
+
+    def half(is_given_up: Callable[[], bool]) -> list[int]:
+        begun.set()
+        while not is_given_up():
+            time.sleep(0.01)
+        return [1, 2]
+
+    job = Once(half, inference.take_place())
+    inference.submit(job)
+    while not begun.is_set():
+        gevent.sleep(0.01)
+    inference.cancel(job)
+    with pytest.raises(Problem, match="given up"):
+        job.wait()

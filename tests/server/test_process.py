@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -222,3 +223,39 @@ def test_the_commands_of_the_banner_work(server: Server, tmp_path: Path) -> None
         [sys.executable, "-c", snippet], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.strip() == "Where is Paris?"
+
+
+def test_a_killed_master_leaves_no_worker_behind(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        (worker,) = children(server)
+        server.process.kill()
+        server.process.wait()
+        worker.wait(SOON)
+        assert not answers(server)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_client_that_closes_its_half_is_not_told_of_success(server: Server, stream: bool) -> None:
+    content = "[delay=0.3] " + "w " * 50
+    body = json.dumps({"messages": [{"role": "user", "content": content}], "stream": stream}).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as half:
+        half.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        time.sleep(0.5)
+        half.shutdown(socket.SHUT_WR)
+        answer = b""
+        while piece := half.recv(65536):
+            answer += piece
+            if answer.endswith((b"0\r\n\r\n", b"}")):
+                break
+    assert b'"code":"cancelled"' in answer
+    assert b'"finish_reason":"stop"' not in answer
+    assert stream or answer.startswith(b"HTTP/1.1 503")
+
+
+def test_a_key_of_blanks_is_no_key(tmp_path: Path) -> None:
+    status, output = refused_start(
+        tmp_path, "-b", "0.0.0.0:0", "-b", "127.0.0.1:0", NEUROSCOPE_API_KEY="  \n"
+    )
+    assert status != 0
+    assert "Set NEUROSCOPE_API_KEY" in output

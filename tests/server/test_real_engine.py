@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 from fakes.tiny import CONTEXT, D_SAE, TINY_LAYER
-from serving import Event, EventStream, Server, http, serving, wait_until, write_config
+from serving import (
+    Event,
+    EventStream,
+    Server,
+    free_ports,
+    http,
+    launch,
+    serving,
+    wait_until,
+    write_config,
+)
 from tiny_pairing import ALWAYS_ON, fingerprint, pairing, write_results
 
 from neuroscope.engine import Engine
@@ -293,3 +303,26 @@ def test_results_that_do_not_fit_are_not_used_and_it_serves_all_the_same(
         assert events[0].data["filtered_count"] == 0
         assert "missing" in server.output
         assert wait_until(lambda: server.get("/v1/features/4").json())["label"] == "feature_4"
+
+
+def test_a_start_that_fails_once_the_weights_are_loaded_ends(
+    tmp_path: Path, tiny_gemma_path: Path, tiny_sae_path: Path
+) -> None:
+    """Libraries leave threads behind by then, which Python's own way out waits for."""
+    stats = tmp_path / "stats.json"
+    stats.write_text("no JSON")
+    chat, features = free_ports()
+    config = write_config(
+        tmp_path,
+        pairing=pairing(tiny_gemma_path, tiny_sae_path),
+        device="cpu",
+        ranking={"stats": str(stats)},
+        serve={"port": chat, "features_port": features},
+    )
+    process = launch(config, "neuroscope.wsgi", tmp_path / "log")
+    try:
+        assert process.wait(120) != 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "stats.json cannot be read as JSON" in (tmp_path / "log").read_text()
