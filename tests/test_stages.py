@@ -60,3 +60,15 @@ def test_an_sae_of_several_files_is_known_by_all_of_them(tmp_path: Path) -> None
     assert (before["path"], before["format"]) == (str(folder), "sae_lens")
     releases.sae_lens(tmp_path / "sae", 8, 24, 0, apply_b_dec_to_input=False)
     assert fetched()["sha256"] != before["sha256"], "the configuration is part of what the SAE is"
+
+
+def test_an_edited_file_in_the_users_folder_is_noticed(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one")
+    settled = settings.load("smollm2-135m", overrides={"corpus.path": str(folder)})
+    before = stages.own_texts(settled)
+    assert before == stages.own_texts(settled)
+    (folder / "a.txt").write_text("one and more")
+    assert stages.own_texts(settled) != before
+    assert stages.own_texts(settings.load("smollm2-135m")) is None

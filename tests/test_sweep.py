@@ -162,7 +162,7 @@ def test_a_damaged_chunk_is_made_again(tiny: TinySweep, corpus: Path, swept: Pat
     sweep(settings, tiny, corpus)
     broken, *_ = (settings.results / "chunks").iterdir()
     broken.write_bytes(broken.read_bytes()[:-200])
-    with pytest.raises(ArtefactError, match=f"{broken.name}.*run the sweep again"):
+    with pytest.raises(ArtefactError, match=f"{broken.name}.*run the sweep again with: snakemake"):
         merge_into(settings, corpus)
     sweep(settings, tiny, corpus)
     assert bytes_of(merge_into(settings, corpus)) == bytes_of(swept)

@@ -149,10 +149,14 @@ def split(text: str, limit: int) -> Iterator[str]:
     Nothing but the white space around a cut is lost; indentation is kept.
     """
     text = text.strip("\n").rstrip()
-    while len(text) > limit:
-        marks = ((mark, text.rfind(mark, limit // 2, limit)) for mark in ("\n\n", "\n", " "))
-        mark, cut = next(((mark, at) for mark, at in marks if at > 0), ("", limit))
-        yield text[:cut].rstrip()
-        text = text[cut + len(mark) :].lstrip("\n")
-    if text.strip():
-        yield text
+    start = 0
+    while len(text) - start > limit:
+        half, end = start + limit // 2, start + limit
+        marks = ((mark, text.rfind(mark, half, end)) for mark in ("\n\n", "\n", " "))
+        mark, cut = next(((mark, at) for mark, at in marks if at > start), ("", end))
+        yield text[start:cut].rstrip()
+        start = cut + len(mark)
+        while text.startswith("\n", start):
+            start += 1
+    if text[start:].strip():
+        yield text[start:]

@@ -51,7 +51,7 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
-    ".zst": zstandard.open,
+    ".zst": lambda path: io.BytesIO(_unzst(path)),
 }
 """How a file is opened, by its compression."""
 MAX_FILE_BYTES = 2 << 30
@@ -85,6 +85,25 @@ def read_files(path: Path) -> Iterator[Found]:
             yield Skipped("not readable")
         except (OSError, EOFError, lzma.LZMAError, zlib.error, zstandard.ZstdError):
             yield Skipped("damaged or unreadable")
+
+
+def _unzst(path: Path) -> bytes:
+    """All frames of a file, up to just over MAX_FILE_BYTES.
+
+    The library's own reader stops after the first frame, and takes a file that is cut for a whole one.
+    """
+    whole = bytearray()
+    frame = None
+    with path.open("rb") as file:
+        while len(whole) <= MAX_FILE_BYTES and (packed := file.read(4096)):  # of a bomb, not much at once
+            while packed:
+                frame = frame or zstandard.ZstdDecompressor().decompressobj()
+                whole += frame.decompress(packed)
+                packed = frame.unused_data if frame.eof else b""
+                frame = None if frame.eof else frame
+        if frame is not None and len(whole) <= MAX_FILE_BYTES:
+            raise EOFError(f"{path} ends inside a frame")
+    return bytes(whole)
 
 
 def _walk(path: Path) -> Iterator[Path | Skipped]:

@@ -7,7 +7,11 @@ Snakemake sees an edited script but not an edited library.
 
 from __future__ import annotations
 
+import hashlib
+import os
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from neuroscope.settings import Settings
@@ -149,3 +153,23 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def own_texts(settings: Settings) -> str | None:
+    """What the user's own corpus consists of: names, sizes and times of change, hashed; None without one.
+
+    Snakemake looks at a folder's own time of change, which an edited file in it leaves as it is.
+    """
+    root = settings.corpus.path
+    if root is None:
+        return None
+    found = hashlib.sha256()
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            with suppress(OSError):  # a broken link is counted when the corpus is read
+                state = path.stat()
+                line = f"{path.relative_to(root)}\0{state.st_size}\0{state.st_mtime_ns}\n"
+                found.update(line.encode(errors="surrogateescape"))
+    return found.hexdigest()

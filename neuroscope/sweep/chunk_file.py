@@ -23,6 +23,9 @@ from neuroscope.sweep.windows import ChunkTokens
 
 Arrays = dict[str, NDArray[Any]]
 
+REMEDY = "Delete it, then run the sweep again with: snakemake --cores 4 --forcerun shard calibration_shard -- labels"
+"""A shard's own output is whole, so that nothing else makes Snakemake do it again."""
+
 
 def write_chunk(path: Path, arrays: Arrays, notes: Mapping[str, Any]) -> None:
     """Write a chunk's file, whole or not at all; `notes` is its JSON part."""
@@ -48,9 +51,7 @@ class ChunkFile:
             self._arrays = self._closing.enter_context(np.load(file, allow_pickle=False))
         except DAMAGE as error:
             self._closing.close()
-            raise ArtefactError(
-                f"{path} is missing or damaged ({error}). Delete it and run the sweep again."
-            ) from error
+            raise ArtefactError(f"{path} is missing or damaged ({error}). {REMEDY}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -64,9 +65,7 @@ class ChunkFile:
         try:
             array: NDArray[Any] = self._arrays[name]
         except DAMAGE as error:
-            raise ArtefactError(
-                f"{self.path} is damaged at {name!r} ({error}). Delete it and run the sweep again."
-            ) from error
+            raise ArtefactError(f"{self.path} is damaged at {name!r} ({error}). {REMEDY}") from error
         return array
 
     def notes(self) -> dict[str, Any]:

@@ -226,3 +226,32 @@ def test_a_line_separator_inside_a_json_string_ends_no_line(tmp_path: Path) -> N
         json.dumps({"text": "one\u2028two"}, ensure_ascii=False) + "\r\n", newline=""
     )
     assert list(read_files(tmp_path / "a.jsonl")) == ["one\u2028two"]
+
+
+def test_every_frame_of_a_zst_file_is_read_and_a_cut_one_is_counted(tmp_path: Path) -> None:
+    frames = b"".join(zstandard.compress(f"{LINE} {number}\n".encode()) for number in range(4))
+    (tmp_path / "whole.txt.zst").write_bytes(frames)
+    assert list(read_files(tmp_path / "whole.txt.zst")) == ["".join(f"{LINE} {n}\n" for n in range(4))]
+    packed = zstandard.compress(os.urandom(300_000).hex().encode())
+    for share in (0.5, 0.999):
+        (tmp_path / "cut.txt.zst").write_bytes(packed[: int(len(packed) * share)])
+        assert list(read_files(tmp_path / "cut.txt.zst")) == [Skipped("damaged or unreadable")]
+
+
+def test_a_corrupt_gzip_body_is_counted(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(LINE.encode() * 1000))
+    packed[20] ^= 0xFF
+    (tmp_path / "a.txt.gz").write_bytes(packed)
+    assert list(read_files(tmp_path / "a.txt.gz")) == [Skipped("damaged or unreadable")]
+
+
+def test_a_parquet_name_is_a_name_and_no_pattern(tmp_path: Path) -> None:
+    for name, text in (("data[1]", "first"), ("data1", "second")):
+        pl.DataFrame({"text": [text]}).write_parquet(tmp_path / f"{name}.parquet")
+    assert sorted(map(str, read_files(tmp_path))) == ["first", "second"]
+
+
+def test_a_long_text_is_split_in_time_that_grows_with_it_alone() -> None:
+    text = "word " * 2_000_000
+    pieces = list(split(text, 2000))
+    assert " ".join(pieces) == text.rstrip()

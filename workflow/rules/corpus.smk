@@ -14,6 +14,7 @@ rule documents:
     threads: 1
     params:
         settings=stages.params(SETTINGS, "documents"),
+        own=stages.own_texts(SETTINGS),
     script:
         "../scripts/documents.py"
 
