@@ -93,12 +93,13 @@ def _stats(results: Results, stratum: str) -> tuple[CalibrationStats, list[str]]
 
 
 def fitting_verification(settings: Settings, used: Fingerprint) -> Verification | None:
-    """The report about this model and SAE; one about others, or of another version, is none."""
+    """The report about this model, in as many bits, and this SAE; None for one about others, or of another version."""
     try:
         found, about = read_verification(settings.results / VERIFICATION)
     except ArtefactError:
         return None
-    return None if about.mismatches(used) else found
+    quantization = "none" if found.quantization is None else found.quantization.quantization
+    return None if about.mismatches(used) or quantization != settings.quantization else found
 
 
 def _own_stats(path: Path, used: Fingerprint) -> CalibrationStats:

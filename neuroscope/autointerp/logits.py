@@ -21,15 +21,13 @@ from torch import Tensor, nn
 
 from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import ModelError
-from neuroscope.models.hooks import decoder
+from neuroscope.models import hooks
 from neuroscope.sources import replace_atomically
 
 TOP = 10
 FEATURE_BLOCK = 1024
 TOKEN_BLOCK = 16_384
 """A block of logits is FEATURE_BLOCK x TOKEN_BLOCK floats: 64 MB."""
-
-_FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +53,7 @@ def final_norm(model: nn.Module) -> FinalNorm:
     `weight`, and a bias) all give `gain * v + bias`; the difference to `-v` leaves the bias out. A vector of ones is
     all mean: with that taken away, it gives what its opposite gives.
     """
-    owner = decoder(model)
-    norm: Any = next((found for name in _FINAL_NORMS if (found := getattr(owner, name, None))), None)
-    if norm is None:
-        raise ModelError(
-            f"No final norm found in {type(owner).__name__}: none of {', '.join(_FINAL_NORMS)}. "
-            "Promoted tokens cannot be computed for this model."
-        )
+    norm: Any = hooks.final_norm(model)
     weight: Tensor = norm.weight
     with torch.inference_mode():
         ones = torch.ones_like(weight)

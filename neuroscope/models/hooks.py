@@ -23,6 +23,9 @@ LAYER_PATHS = (
     "gpt_neox.layers",  # GPT-NeoX, Pythia
 )
 
+FINAL_NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+"""Where families keep the final norm, beside the decoder layers."""
+
 
 class _ForwardEnded(Exception):
     """Leaves a forward pass after the hooked layer; never seen outside this file."""
@@ -39,6 +42,16 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 def decoder(model: nn.Module) -> nn.Module:
     """The module that holds the decoder layers and, beside them, the final norm. Raises as `decoder_layers`."""
     return _decoder(model)[0]
+
+
+def final_norm(model: nn.Module) -> nn.Module:
+    """The norm between the last decoder layer and the unembedding. Raises ModelError when none has a known name."""
+    owner = decoder(model)
+    for name in FINAL_NORMS:
+        norm = getattr(owner, name, None)
+        if isinstance(norm, nn.Module):
+            return norm
+    raise ModelError(f"No final norm found in {type(owner).__name__}: none of {', '.join(FINAL_NORMS)}.")
 
 
 def _decoder(model: nn.Module) -> tuple[nn.Module, nn.ModuleList]:

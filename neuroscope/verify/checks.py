@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from neuroscope.models.hooks import decoder_layers
+from neuroscope.models.hooks import decoder_layers, final_norm
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.verification import Check, Fidelity
@@ -236,21 +236,10 @@ def _into_next(subject: Subject, ids: Tensor) -> Tensor:
         taken.append(args[0] if args else kwargs["hidden_states"])
 
     following = subject.backend.layer + 1
-    module = layers[following] if following < len(layers) else _final_norm(subject.model, layers)
+    module = layers[following] if following < len(layers) else final_norm(subject.model)
     handle = module.register_forward_pre_hook(take, with_kwargs=True)
     try:
         subject.model(input_ids=ids.to(subject.backend.device), use_cache=False)
     finally:
         handle.remove()
     return taken[0][0]
-
-
-def _final_norm(model: nn.Module, layers: nn.ModuleList) -> nn.Module:
-    """The norm between the last layer and the unembedding: its owner's last child with weights but no children."""
-    owner = next(module for module in model.modules() if any(child is layers for child in module.children()))
-    norms = [
-        child
-        for name, child in owner.named_children()
-        if "norm" in name or name in ("ln_f", "final_layer_norm")
-    ]
-    return norms[-1]

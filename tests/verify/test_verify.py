@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from fakes.families import FAMILIES, save_family
 from torch import Tensor
 
 from neuroscope import settings, sources
@@ -19,6 +20,7 @@ from neuroscope.corpus import SCHEMA, document_id
 from neuroscope.corpus.readers import read_files
 from neuroscope.errors import ArtefactError
 from neuroscope.models.chat import ChatTokenizer, Prompt
+from neuroscope.models.hooks import decoder_layers
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder, load_sae
@@ -30,7 +32,7 @@ from neuroscope.verification import (
     read_verification,
     write_verification,
 )
-from neuroscope.verify import Subject, verify_subject
+from neuroscope.verify import Subject, checks, verify_subject
 from neuroscope.verify.checks import reference_acts
 from neuroscope.verify.fidelity import fidelity, top_overlap
 from neuroscope.verify.quantized import quantization_effect
@@ -272,3 +274,21 @@ def test_overlap_is_counted_over_the_features_that_are_active() -> None:
     other = torch.tensor([[4.0, 0.0, 3.0, 0.0], [0.0, 2.0, 3.0, 1.0], [9.0, 0.0, 0.0, 0.0]])
     assert top_overlap(sae, x, other, k=2) == pytest.approx((1 / 2 + 2 / 2) / 2)
     assert top_overlap(sae, x, x, k=3) == 1
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_the_hook_is_checked_at_the_first_and_at_the_last_layer_of_every_family(
+    family: str, tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(save_family(family, tmp_path), device="cpu", dtype="float32")
+    last = len(decoder_layers(model)) - 1
+    for layer in (0, last):
+        right = Subject(model, TorchBackend(model, tokenizer, layer), None, None, {})  # type: ignore[arg-type]
+        right.__dict__["windows"] = [list(range(10, 40))]
+        assert checks.hook(right).verdict == "ok"
+        other = TorchBackend(model, tokenizer, 1 if layer == 0 else 0)
+        other.layer = layer
+        wrong = replace(right, backend=other)
+        wrong.__dict__["windows"] = right.windows
+        wrong.backend.residuals = TorchBackend(model, tokenizer, last - layer).residuals  # type: ignore[method-assign]
+        assert checks.hook(wrong).verdict == "off"
