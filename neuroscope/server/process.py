@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import signal
+import subprocess
 import sys
 import time
 import traceback
@@ -17,6 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
+import gevent.os
+import gevent.subprocess
+from gevent import monkey
 from gunicorn.workers.base import Worker
 from werkzeug.wsgi import ClosingIterator
 
@@ -62,6 +66,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
         raise SystemExit(EXIT_REFUSED) from error
     sys.setswitchinterval(SWITCH_SECONDS)
     _raise_open_files()
+    _restore_processes()
     ranking = settled.ranking
     service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
@@ -159,6 +164,16 @@ def _bring_up(
         print(banner(loaded, service.ranking, chat, features, key_variable=key_variable), flush=True)
         return
     _leave(EXIT_LOADING_FAILED)
+
+
+def _restore_processes() -> None:
+    """Python's own subprocess and os: the model's thread starts pip, and gevent's work in the main thread only.
+
+    There `subprocess` has no child watcher, and `os.close` waits for a turn of the thread's loop that never comes.
+    """
+    for module, patched in ((subprocess, gevent.subprocess), (os, gevent.os)):
+        for name in patched.__implements__:
+            setattr(module, name, monkey.get_original(module.__name__, name))
 
 
 def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
