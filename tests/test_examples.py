@@ -14,6 +14,7 @@ import torch
 from fakes.tiny import D_SAE
 from tiny_sweep import TinySweep, make_fingerprint
 
+from neuroscope.corpus import CHAT
 from neuroscope.examples import (
     KEY_BITS,
     Collector,
@@ -33,7 +34,7 @@ from neuroscope.examples import (
 from neuroscope.sweep.merging import examples_frame, merge_chunks
 from neuroscope.sweep.plan import SweepOptions, plan_chunks
 from neuroscope.sweep.shard import chunk_path, sweep_chunks
-from neuroscope.sweep.windows import CHAT, tokenize
+from neuroscope.sweep.windows import tokenize
 
 FINGERPRINT = make_fingerprint()
 OPTIONS = SweepOptions(window=32, batch=4, per_feature=5, sampled=3, held_out=6, pool=30)

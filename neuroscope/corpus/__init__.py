@@ -11,19 +11,20 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from neuroscope.corpus.readers import READERS, Skipped
+from neuroscope.corpus.found import Conversation, Skipped
+from neuroscope.corpus.readers import READABLE, READERS
 from neuroscope.errors import CorpusError
 from neuroscope.sources import file_sha256, replace_atomically
 
 SCHEMA = {"doc_id": pl.String, "stratum": pl.String, "source": pl.String, "text": pl.String}
-CONVERSATIONS = "conversations"
-"""The format whose documents are JSON lists of messages, never cut."""
+CHAT = "chat"
+"""The stratum of conversations, wherever they were found: their texts are JSON lists of messages, never cut."""
 MIN_CHARS = 20
 """Shorter pieces carry no context for an example."""
 
@@ -79,24 +80,23 @@ def build(sources: Sequence[TextSource], out: Path, *, document_chars: int = 200
     reports = []
     for source in sources:
         report = SourceReport(source.name, source.stratum, source.licence)
-        found: dict[str, str] = {}
-        for text in _pieces(source, report, document_chars):
+        found: dict[str, tuple[str, str]] = {}
+        for stratum, text in _pieces(source, report, document_chars):
             doc_id = document_id(text)
             if doc_id in seen:
                 report.skipped["duplicate"] += 1
                 continue
             seen.add(doc_id)
-            found[doc_id] = text
+            found[doc_id] = stratum, text
         # The smallest hashes are a fair sample; the first files of a folder would not be.
         kept = sorted(found)[: source.max_documents]
         report.skipped["over max_documents"] += len(found) - len(kept)
-        report.documents = len(kept)
-        report.characters = sum(len(found[doc_id]) for doc_id in kept)
-        rows += [(doc_id, source.stratum, source.name, found[doc_id]) for doc_id in kept]
-        reports.append(report)
+        taken = [(doc_id, found[doc_id][0], source.name, found[doc_id][1]) for doc_id in kept]
+        reports += _by_stratum(report, taken)
+        rows += taken
     if not rows:
         listed = "; ".join(f"{r.name}: {dict(+r.skipped) or 'nothing there'}" for r in reports)
-        raise CorpusError(f"The corpus is empty. {listed}. Accepted: {', '.join(sorted(READERS))}.")
+        raise CorpusError(f"The corpus is empty. {listed}. Files that are read: {', '.join(READABLE)}.")
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").sort("doc_id")
     return write(frame, out, reports)
 
@@ -125,22 +125,37 @@ def read(path: Path) -> pl.DataFrame:
         ) from error
 
 
-def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> Iterator[str]:
+def _by_stratum(report: SourceReport, rows: Sequence[tuple[str, str, str, str]]) -> list[SourceReport]:
+    """A source's report, and a second one for conversations found among its texts."""
+    talks = replace(report, stratum=CHAT, skipped=Counter())
+    for _, stratum, _, text in rows:
+        entry = report if stratum == report.stratum else talks
+        entry.documents += 1
+        entry.characters += len(text)
+    return [report, talks] if talks.documents else [report]
+
+
+def _pieces(source: TextSource, report: SourceReport, document_chars: int) -> Iterator[tuple[str, str]]:
+    """Stratum and text of each document."""
     if source.format not in READERS:
         raise CorpusError(
             f"Source {source.name!r} has the unknown format {source.format!r}. Accepted: {', '.join(READERS)}."
         )
-    for read_text in READERS[source.format](source.path):
-        if isinstance(read_text, Skipped):
-            report.skipped[read_text.reason] += 1
+    for found in READERS[source.format](source.path):
+        if isinstance(found, Skipped):
+            report.skipped[found.reason] += 1
             continue
+        talk = isinstance(found, Conversation)
+        text = found.text if isinstance(found, Conversation) else found
         # Lone surrogates cannot be encoded, by the database or by anyone.
-        text = read_text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
-        for piece in [text] if source.format == CONVERSATIONS else split(text, document_chars):
+        text = text.encode("utf-8", "replace").decode("utf-8").replace("\r\n", "\n")
+        if not text.strip():
+            report.skipped["empty"] += 1
+        for piece in [text] if talk else split(text, document_chars):
             if len(piece) < MIN_CHARS:
                 report.skipped["too short"] += 1
             else:
-                yield piece
+                yield CHAT if talk else source.stratum, piece
 
 
 def split(text: str, limit: int) -> Iterator[str]:

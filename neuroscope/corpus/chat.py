@@ -20,7 +20,7 @@ import polars as pl
 import torch
 from tqdm import tqdm
 
-from neuroscope.corpus import SCHEMA, document_id
+from neuroscope.corpus import CHAT, SCHEMA, document_id
 from neuroscope.errors import CorpusError
 from neuroscope.sources import replace_atomically
 
@@ -146,7 +146,7 @@ def generate(
             for question, answer in zip(batch, json.loads(part.read_text()), strict=True):
                 messages = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
                 text = json.dumps(messages, ensure_ascii=False)
-                rows.append((document_id(text), "chat", "chat", text))
+                rows.append((document_id(text), CHAT, "chat", text))
             bar.update(len(batch))
     frame = pl.DataFrame(rows, schema=SCHEMA, orient="row").unique("doc_id").sort("doc_id")
     with replace_atomically(out) as temporary:

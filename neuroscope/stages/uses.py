@@ -130,7 +130,7 @@ USES: dict[str, tuple[str, ...]] = {
 }
 """Stage -> the settings it reads; `*` stands for every item of a list."""
 
-VERSIONS = {**dict.fromkeys(USES, 1), "logits": 2}
+VERSIONS = {**dict.fromkeys(USES, 1), "documents": 2, "logits": 2}
 """Stage -> the version of what its artefacts mean."""
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from neuroscope.errors import CorpusError
-from neuroscope.models.chat import ChatTokenizer
-
-CHAT = "chat"
-"""The stratum whose texts are conversations, as JSON lists of messages."""
+from neuroscope.corpus import CHAT
+from neuroscope.errors import CorpusError, PromptError
+from neuroscope.models.chat import ChatTokenizer, Prompt
+from neuroscope.models.conversation import JOINT, Turn, read_messages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +44,7 @@ def tokenize(chat: ChatTokenizer, stratum: str, texts: Sequence[str], *, bos: bo
     """
     prompts = []
     for text in texts:
-        if stratum == CHAT:
-            prompt = chat.render(_messages(text), generation=False)
-        else:
-            prompt = chat.encode_text(text, bos=False)
+        prompt = _talk(chat, text) if stratum == CHAT else chat.encode_text(text, bos=False)
         skip = int(bos and prompt.ids[:1] == [chat.bos_id] and not prompt.content[0])
         prompts.append((prompt.ids[skip:], prompt.content[skip:]))
     lengths = np.array([len(ids) for ids, _ in prompts], np.int64)
@@ -62,10 +57,19 @@ def tokenize(chat: ChatTokenizer, stratum: str, texts: Sequence[str], *, bos: bo
     return ChunkTokens(ids, segment, document, position, lengths)
 
 
-def _messages(text: str) -> Any:
+def _talk(chat: ChatTokenizer, text: str) -> Prompt:
+    """A conversation through the chat template; as plain text where there is none, or it refuses these turns."""
+    turns = _turns(text)
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
+        return chat.render([{"role": turn.role, "content": turn.text} for turn in turns], generation=False)
+    except PromptError:
+        return chat.encode_text(JOINT.join(turn.text for turn in turns if turn.text), bos=False)
+
+
+def _turns(text: str) -> list[Turn]:
+    try:
+        return read_messages(json.loads(text))
+    except (json.JSONDecodeError, PromptError) as error:
         raise CorpusError(
             f"A document of the stratum {CHAT!r} is no conversation ({error}): {text[:80]!r}. Its documents are JSON "
             'lists of {"role", "content"}; give plain text another stratum.'

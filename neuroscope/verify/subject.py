@@ -12,10 +12,11 @@ import polars as pl
 import torch
 from torch import Tensor
 
+from neuroscope.corpus import CHAT
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder
-from neuroscope.sweep.windows import CHAT, ChunkTokens, batches, make_batch, tokenize
+from neuroscope.sweep.windows import ChunkTokens, batches, make_batch, tokenize
 
 
 @dataclass(eq=False)

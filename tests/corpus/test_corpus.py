@@ -17,7 +17,8 @@ import zstandard
 
 from neuroscope import corpus
 from neuroscope.corpus import TextSource, build, document_id, read, split
-from neuroscope.corpus.readers import Skipped, read_files
+from neuroscope.corpus.found import Skipped
+from neuroscope.corpus.readers import read_files
 from neuroscope.errors import CorpusError
 
 LINE = "The river runs through the old town and under a bridge of stone."
@@ -113,6 +114,7 @@ def test_what_cannot_be_read_is_counted_with_its_reason_and_never_waited_for(tmp
         "damaged or unreadable": 3,
         "invalid JSON": 2,
         "broken link": 2,
+        "link to a folder": 1,
         "not a regular file": 1,
     }
 

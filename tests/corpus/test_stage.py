@@ -24,7 +24,7 @@ def plan(tmp_path: Path) -> Settings:
         {"role": "user", "content": "Where is it?"},
         {"role": "assistant", "content": "In the north."},
     ]
-    (tmp_path / "chat.jsonl").write_text(json.dumps(messages) + "\n{}\nnot json\n")
+    (tmp_path / "chat.jsonl").write_text(json.dumps(messages) + '\n{}\nnot json\n"words"\n')
     sources = (
         CorpusSource("texts", "encyclopedia", str(tmp_path / "a.txt"), licence="CC0-1.0"),
         CorpusSource("talk", "chat", str(tmp_path / "chat.jsonl"), format="conversations"),
@@ -52,7 +52,11 @@ def test_sources_and_conversations_become_one_corpus_with_one_report(plan: Setti
         ("texts", "CC0-1.0"),
         ("talk", "unknown"),
     ]
-    assert report["sources"][1]["skipped"] == {"invalid JSON": 1, "not a conversation": 1}
+    assert report["sources"][1]["skipped"] == {
+        "invalid JSON": 1,
+        "no text field": 1,
+        "not a conversation": 1,
+    }
     assert json.loads((tmp_path / "corpus.json").read_text()) == report
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from fakes.gemma_tokenizer import CONTROL, save_gemma_tokenizer
 
+from neuroscope.corpus import CHAT
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.loading import load_tokenizer
-from neuroscope.sweep.windows import CHAT, make_batch, tokenize, windows_of
+from neuroscope.sweep.windows import make_batch, tokenize, windows_of
 
 BOS, END, NEWLINE = 2, 107, 108
 TEXTS = [

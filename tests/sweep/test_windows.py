@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tiny_sweep import TinySweep
 
+from neuroscope.corpus import CHAT
 from neuroscope.errors import CorpusError
-from neuroscope.sweep.windows import CHAT, batches, make_batch, tokenize, windows_of
+from neuroscope.sweep.windows import batches, make_batch, tokenize, windows_of
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,17 @@ def test_the_scaffold_of_a_conversation_is_no_content_and_messages_are_segments(
 def test_without_bos_a_template_keeps_its_own(tiny: TinySweep) -> None:
     text = json.dumps([{"role": "user", "content": "cats"}])
     assert tokenize(tiny.chat, CHAT, [text], bos=False).ids[0] == tiny.chat.bos_id
+
+
+@pytest.mark.parametrize("template", [None, "{{ raise_exception('the user must begin') }}"])
+def test_a_conversation_that_no_template_takes_is_read_as_plain_text(
+    template: str | None, tiny: TinySweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny.chat.tokenizer, "chat_template", template)
+    messages = [{"role": "assistant", "content": "cats"}, {"role": "user", "content": "dogs bark"}]
+    tokens = tokenize(tiny.chat, CHAT, [json.dumps(messages)], bos=True)
+    assert tiny.tokenizer.decode(tokens.ids) == "cats\n\ndogs bark"
+    assert (tokens.segment == 0).all()
 
 
 def test_long_documents_are_cut_into_consecutive_windows_longest_first() -> None:
