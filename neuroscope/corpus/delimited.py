@@ -67,12 +67,10 @@ def _layout(head: str, delimiter: str) -> tuple[tuple[bool, float, int], Layout]
     whole = takewhile(lambda row: not isinstance(row, Skipped), found)
     rows = [row for row in islice(whole, HEAD_ROWS) if not isinstance(row, Skipped)] or [[""]]
     first = [cell.strip() for cell in rows[0]]
-    width = Counter(map(len, rows[1:] or rows)).most_common(1)[0][0]
     known = not KNOWN_NAMES.isdisjoint(map(str.casefold, first))
     header = known or all(map(COLUMN_NAME.fullmatch, first))
-    names = ["", *first] if width == len(first) + 1 else first  # R gives the rows' own numbers no name
-    if not header:
-        names = [str(number) for number in range(width)]
+    width = len(first) if header else Counter(map(len, rows)).most_common(1)[0][0]
+    names = first if header else [str(number) for number in range(width)]
     even = sum(len(row) == len(names) for row in rows[1:] or rows) / len(rows[1:] or rows)
     layout = Layout(delimiter, tuple(names), header)
     if delimiter == NO_DELIMITER:

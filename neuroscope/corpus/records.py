@@ -27,7 +27,7 @@ ANSWER_NAMES = ("response", "completion", "output", "answer", "chosen")
 SYSTEM_NAMES = ("system", "system_prompt")
 ADDED_NAMES = ("input", "context")
 """What a question is about, beside it."""
-WEAK_NAMES = ("context", "code", "description", "summary", *QUESTION_NAMES, *ANSWER_NAMES)
+WEAK_NAMES = ("context", "code", "description", "summary", *QUESTION_NAMES, *ANSWER_NAMES, *CHAT_NAMES)
 """Text when there is nothing better."""
 KNOWN_NAMES = frozenset((*CHAT_NAMES, *TEXT_NAMES, *SYSTEM_NAMES, *WEAK_NAMES))
 NEVER_TEXT = re.compile(

@@ -127,6 +127,12 @@ def test_messages_kept_as_json_in_a_table_are_a_conversation(tmp_path: Path) -> 
 
 
 @FORMATS
+def test_a_conversation_written_as_one_string_is_a_text(form: Form, tmp_path: Path) -> None:
+    rows = [{"id": SHA, "conversation": f"User: {LINE} Assistant: {OTHER}"}]
+    assert found(tmp_path, *form(rows)) == [rows[0]["conversation"]]
+
+
+@FORMATS
 def test_a_question_and_its_answer_are_a_conversation(form: Form, tmp_path: Path) -> None:
     rows = [{"instruction": "Translate.", "input": "Guten Morgen", "output": "Good morning"}]
     assert found(tmp_path, *form(rows)) == [
