@@ -5,14 +5,38 @@ Torch and transformers are imported by the fixtures that need them: most tests d
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from neuroscope.engine import Engine
     from neuroscope.sae import SparseAutoencoder
+
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before torch: tests run side by side, their matrices are small
+
+LONGEST = "tests/workflow/"
+"""Its tests share one run of the whole pipeline, and take longest: one process has them, from the start."""
+
+
+class ByFile(LoadScopeScheduling):
+    """Tests of one file share its fixtures, so one process runs them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return LONGEST if nodeid.startswith(LONGEST) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(scope="session")

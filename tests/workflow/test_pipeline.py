@@ -138,7 +138,7 @@ def test_secrets_are_written_nowhere(finished: Checkout) -> None:
         ({"layer": 2, "sae": {"source": "sae.npz"}}, SWEPT | NAMED),
         ({"sae": {"input_norm": "rms"}}, {"logits"} | SWEPT | NAMED),
     ],
-    ids=lambda value: "-".join(value) or "nothing",
+    ids=lambda value: "-".join(sorted(value)) or "nothing",
 )
 def test_a_changed_setting_runs_exactly_what_depends_on_it(
     change: dict[str, Any], again: set[str], finished: Checkout, tmp_path: Path
