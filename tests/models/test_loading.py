@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import pytest
 import torch
+from fakes.gguf_files import BLOCK, Packed, q4_k, q6_k, write_gguf
+from gguf import GGMLQuantizationType
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from neuroscope.errors import ModelError
@@ -20,45 +22,7 @@ from neuroscope.models.loading import load_model, pick_device, pick_dtype
 
 @pytest.fixture(scope="module")
 def gguf_file(tiny_llama: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny Llama written by gguf's own writer, as llama.cpp's converter would."""
-    model, tokenizer = tiny_llama
-    config = model.config
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_vocab_size(config.vocab_size)
-    vocabulary = tokenizer.get_vocab()
-    tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
-    unused = next(i for i, token in enumerate(tokens) if token == "ÿ")
-    tokens[unused] = "th"  # transformers takes a vocabulary without merges for SentencePiece's
-    special = set(tokenizer.all_special_tokens)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(tokens)
-    writer.add_token_types([3 if token in special else 1 for token in tokens])
-    writer.add_token_merges(["t h"])
-    writer.add_bos_token_id(tokenizer.bos_token_id)
-    writer.add_eos_token_id(tokenizer.eos_token_id)
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
-    for name, tensor in model.state_dict().items():
-        array = tensor.float().numpy()
-        for part, count in heads.items():
-            if part in name:  # llama.cpp keeps rotary pairs side by side
-                array = array.reshape(count, 2, -1, array.shape[1]).swapaxes(1, 2).reshape(array.shape)
-        writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(array))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", *tiny_llama)
 
 
 def test_a_gguf_file_gives_the_same_logits_and_is_converted_once(
@@ -74,6 +38,40 @@ def test_a_gguf_file_gives_the_same_logits_and_is_converted_once(
     load_model(gguf_file, device="cpu", dtype="float32")
     assert {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == converted
     assert tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  12")[-1][0] == "2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocks"), [(GGMLQuantizationType.Q4_K, q4_k), (GGMLQuantizationType.Q6_K, q6_k)], ids=str
+)
+def test_the_weights_of_a_k_quantised_file_are_what_its_blocks_stand_for(
+    kind: GGMLQuantizationType,
+    blocks: Callable[[np.random.Generator, int, int], Packed],
+    tiny_llama: tuple[Any, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NEUROSCOPE_CACHE", str(tmp_path / "cache"))
+    small, tokenizer = tiny_llama
+    shape = {"hidden_size": BLOCK, "intermediate_size": 2 * BLOCK, "num_attention_heads": 4}
+    model = type(small)(type(small.config)(**small.config.to_dict() | shape | {"head_dim": BLOCK // 4}))
+    random = np.random.default_rng(0)
+
+    def pack(name: str, array: NDArray[np.float32]) -> tuple[NDArray[Any], GGMLQuantizationType | None]:
+        if array.ndim == 1:
+            return array, None
+        raw, weights = blocks(random, *array.shape)
+        array[:] = weights  # a view of the model's own weights
+        return raw, kind
+
+    path = write_gguf(tmp_path / "tiny.gguf", model, tokenizer, pack)
+    loaded, _ = load_model(path, device="cpu", dtype="float32")
+    read, known = loaded.state_dict(), model.state_dict()
+    assert read.keys() == known.keys()
+    for name, weights in known.items():
+        torch.testing.assert_close(read[name], weights, rtol=1e-6, atol=0, msg=name)
+    ids = torch.tensor([[1, 5, 9, 30]])
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded(ids).logits, model.eval()(ids).logits)
 
 
 def test_a_file_that_is_not_gguf_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
