@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
+
+from neuroscope.cli.terminal import echo, pad, visible, width
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "") -> None:
@@ -18,16 +20,21 @@ def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "") -
     if not rows:
         click.echo(empty, err=True)
         return
+    for line in table_lines(rows):
+        echo(line)
+
+
+def table_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Lines of an aligned table, the header first."""
     columns = list(rows[0])
     table = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    widths = [max(width(line[i]) for line in table) for i in range(len(columns))]
     right = [all(_is_number(row[column]) for row in rows) for column in columns]
     for line in table:
         cells = (
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(line, widths, right, strict=True)
+            pad(cell, room, right=number) for cell, room, number in zip(line, widths, right, strict=True)
         )
-        click.echo("  ".join(cells).rstrip())
+        yield "  ".join(cells).rstrip()
 
 
 def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
@@ -35,9 +42,9 @@ def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({key: _plain(value) for key, value in record.items()}, indent=2))
         return
-    width = max(map(len, record))
+    longest = max(map(len, record))
     for key, value in record.items():
-        click.echo(f"{key.ljust(width)}  {_cell(value)}")
+        echo(f"{key.ljust(longest)}  {_cell(value)}")
 
 
 def human_bytes(size: int) -> str:
@@ -59,7 +66,7 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:.4g}"
-    return str(value)
+    return visible(str(value))
 
 
 def _plain(value: Any) -> Any:

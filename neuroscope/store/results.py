@@ -107,13 +107,33 @@ class Results:
         )
         return [FeatureLabel(**row) for row in self._rows(query)]
 
+    def label_counts(self) -> dict[str, int]:
+        """How many features each source has a label for; sources without any are absent."""
+        query = "SELECT source, count(DISTINCT feature) AS n FROM labels GROUP BY source ORDER BY source"
+        return {row["source"]: row["n"] for row in self._rows(query)}
+
+    def all_labels(self) -> list[dict[str, Any]]:
+        """Every label of every source, by feature and rank, with its score.
+
+        A score is about a feature and a source: where a source has several labels it is the first one's.
+        """
+        return self._rows(
+            "SELECT l.* EXCLUDE place, s.balanced_accuracy AS score FROM ("
+            "SELECT *, row_number() OVER (PARTITION BY feature, source ORDER BY rank) AS place FROM labels) l "
+            "LEFT JOIN (SELECT * FROM scores "
+            "QUALIFY row_number() OVER (PARTITION BY feature, source ORDER BY method) = 1) s "
+            "ON s.feature = l.feature AND s.source = l.source AND l.place = 1 ORDER BY l.feature, l.rank"
+        )
+
     def feature(self, index: int) -> dict[str, Any] | None:
         """Everything about one feature but its examples; None when there is no such feature."""
         found = self._rows("SELECT * FROM feature WHERE feature = ?", [index])
         if not found:
             return None
         return found[0] | {
-            "strata": self._about("features", "stratum, n_tokens, n_fired, firing_rate, mean_firing", index),
+            "strata": self._about(
+                "features", "stratum, n_tokens, n_fired, firing_rate, mean_firing, max_activation", index
+            ),
             "histogram": self._rows(
                 "SELECT histogram FROM features WHERE feature = ? AND stratum = 'all'", [index]
             )[0]["histogram"],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import small_results
 from fakes.hub import FakeHub
 from fakes.hub_machine import MODEL, WEIGHTS, Machine
 
@@ -25,3 +26,21 @@ def hub() -> Iterator[FakeHub]:
 @pytest.fixture
 def machine(hub: FakeHub, tmp_path: Path) -> Machine:
     return Machine(tmp_path, hub)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a pairing that has no results yet."""
+    made = small_results.make_folder(tmp_path / "a folder")
+    monkeypatch.chdir(made)
+    monkeypatch.setenv("NEUROSCOPE_PAIRING", small_results.PAIRING)
+    monkeypatch.setenv("NEUROSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NEUROSCOPE_CONFIG", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    return made
+
+
+@pytest.fixture
+def results(folder: Path) -> Path:
+    """results.duckdb of that pairing."""
+    return small_results.build_results(folder)
