@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from neuroscope.errors import ArtefactError, LabelError
+from neuroscope.errors import LabelError
+from neuroscope.label_files import read_rows
 from neuroscope.sources import replace_atomically
 
 MAX_WORDS = 15
@@ -149,41 +151,17 @@ class LabelSet:
 
 
 def read_labels(path: Path, source: str | None = None) -> LabelSet:
-    """Labels of a parquet file, or of a labels.json in the original specification's shape.
+    """Labels of a parquet file, of a CSV or JSON export, or of a labels.json in the original specification's shape.
 
-    A JSON file does not name its source: it is `source`, by default the file's stem.
-    Raises `ArtefactError` when the file is missing or is neither.
+    A labels.json does not name its source: it is `source`, by default the file's stem.
+    Raises `ArtefactError` when the file is missing or is none of these.
     """
-    if not path.is_file():
-        raise ArtefactError(f"There are no labels at {path}. Make them with `neuroscope labels generate`.")
-    if path.suffix == ".json":
-        return LabelSet(tuple(_from_json(path, source or path.stem)))
-    try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtefactError(f"{path} is not a readable Parquet file of labels: {error}") from error
-    missing = [name for name in ("feature", "source", "label") if name not in frame.columns]
-    if missing:
-        raise ArtefactError(
-            f"{path} lacks the columns {', '.join(missing)}; it has {', '.join(frame.columns)}."
-        )
-    names = [field.name for field in fields(Label) if field.name in frame.columns]
-    return LabelSet(tuple(Label(**row) for row in frame.select(names).iter_rows(named=True)))
+    return LabelSet(tuple(of_row(row) for row in read_rows(path, source)))
 
 
-def _from_json(path: Path, source: str) -> Iterable[Label]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise ArtefactError(f"{path} is not a readable JSON file of labels: {error}") from error
-    if isinstance(content, dict) and isinstance(content.get("labels"), dict):
-        content = content["labels"]
-    if not isinstance(content, dict):
-        raise ArtefactError(f'{path} must map feature indices to labels, like {{"4521": "greeting"}}.')
-    for key, text in content.items():
-        if not (isinstance(key, str) and key.isascii() and key.isdigit() and isinstance(text, str)):
-            raise ArtefactError(f"{path} maps {key!r} to {text!r}; a feature index and a text are expected.")
-        yield Label(int(key), source, text)
+def of_row(row: Mapping[str, Any]) -> Label:
+    """The label of a row of a file; columns that are no part of it are left out."""
+    return Label(**{field.name: row[field.name] for field in fields(Label) if field.name in row})
 
 
 def load_labels(

@@ -24,6 +24,8 @@ LAYERS = {
     "ranking": 2,
     "corpus": 3,
     "examples": 3,
+    "label_export": 3,
+    "label_files": 3,
     "labels": 3,
     "store": 3,
     "identity": 3,

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
+from neuroscope.cli.labels_export import export_labels
 from neuroscope.cli.labels_show import LABELS_FILE, rows_of_file, rows_of_results, show_labels
 from neuroscope.cli.output import show, show_record
 from neuroscope.cli.pipeline import run_target
@@ -22,7 +23,8 @@ def labels() -> None:
     """Names of features and their scores."""
 
 
-labels.add_command(show_labels)
+for command in (show_labels, export_labels):
+    labels.add_command(command)
 
 
 @labels.command()
@@ -61,7 +63,12 @@ def score(path: Path | None, cores: int | None, as_json: bool, **flags: Any) -> 
         show_record(_summary(rows, settled.labels.min_score), as_json=as_json)
         return
     known = {(row["feature"], row["label"]): row for row in rows}
-    asked = [known.get((row["feature"], row["label"]), row) for row in rows_of_file(path)]
+    asked = [
+        known.get(
+            (row["feature"], row["label"]), {**row, "balanced_accuracy": None}
+        )  # not the file's own word
+        for row in rows_of_file(path)
+    ]
     if all(row["balanced_accuracy"] is None for row in asked):
         raise LabelError(
             f"No label of {path} is among those of the results, so none has a rule to be judged by."

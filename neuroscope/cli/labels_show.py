@@ -44,7 +44,7 @@ def show_labels(
         return
     rows = rows_of_results(settled, needed=True) if path is None else rows_of_file(path)
     if wanted is not None:
-        by_feature = {row["feature"]: row for row in rows}
+        by_feature = {row["feature"]: row for row in reversed(rows)}  # the first label of each
         rows = [by_feature.get(feature, _unlabelled(feature)) for feature in wanted]
     show(_matching(rows, search), as_json=as_json, empty="No feature matches.")
 
@@ -84,12 +84,17 @@ def rows_of_results(settings: Settings, *, needed: bool = False) -> list[dict[st
 
 def rows_of_file(path: Path) -> list[dict[str, Any]]:
     """The labels of a file, in the columns of the results."""
-    from neuroscope.labels import read_labels
+    from neuroscope.label_export import read_scored
 
     return [
-        _unlabelled(label.feature)
-        | {"label": label.label, "source": label.source, "confidence": label.confidence}
-        for label in read_labels(path).labels
+        {
+            "feature": label.feature,
+            "label": label.label,
+            "source": label.source,
+            "confidence": label.confidence,
+            "balanced_accuracy": score,
+        }
+        for label, score in read_scored(path)
     ]
 
 
