@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
+from neuroscope.cli.labels_diff import diff_labels
 from neuroscope.cli.labels_export import export_labels
 from neuroscope.cli.labels_show import LABELS_FILE, rows_of_file, rows_of_results, show_labels
 from neuroscope.cli.output import show, show_record
@@ -23,7 +24,7 @@ def labels() -> None:
     """Names of features and their scores."""
 
 
-for command in (show_labels, export_labels):
+for command in (show_labels, diff_labels, export_labels):
     labels.add_command(command)
 
 

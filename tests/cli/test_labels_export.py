@@ -156,7 +156,7 @@ def test_a_pairing_without_names_on_neuronpedia_invents_none(
     assert not Path("x.jsonl").exists()
 
 
-@pytest.mark.parametrize("words", [["export"]])
+@pytest.mark.parametrize("words", [["export"], ["diff", "claude", "tokens"]])
 def test_results_of_a_calibration_name_the_command_that_labels(
     words: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
