@@ -20,19 +20,26 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 
 INDENT = "  "
+LABELLED = "labelled"
+"""State of a feature that simply got its label: nothing to tell."""
 NAMES = 13
 """Columns of the names on the left."""
 EXAMPLE = ("activation", "stratum", "text_before", "token", "text_after", "doc_id", "position")
 ABOUT_A_LABEL = ("source", "label", "confidence", "model", "method", "created_at")
 
 
-def feature_record(results: Results, index: int, examples: int) -> Record:
-    """Everything about a feature: the label shown, the other labels, firing, tokens and examples."""
+def feature_record(
+    results: Results, index: int, examples: int, states: Mapping[str, tuple[str, str | None]] | None = None
+) -> Record:
+    """Everything about a feature: the label shown, the other labels, firing, tokens and examples.
+
+    `states` says by source how the feature fared with its labeler, and why.
+    """
     found = results.feature(index)
     if found is None:
         raise ArtefactError(
             f"{results.path} holds nothing about feature {index}: it is not whole. Make it anew with "
-            "`snakemake labels`."
+            "`snakemake --cores 4 labels`."
         )
     labels = _with_scores(found["labels"], found["scores"])
     shown = next((label for label in labels if label["rank"] == 1), None)
@@ -48,6 +55,10 @@ def feature_record(results: Results, index: int, examples: int) -> Record:
             {name: label[name] for name in (*ABOUT_A_LABEL, "scores")}
             for label in labels
             if label is not shown
+        ],
+        "labelers": [
+            {"source": source, "state": state, "reason": reason}
+            for source, (state, reason) in (states or {}).items()
         ],
         "n_tokens": found["n_tokens"],
         "n_fired": found["n_fired"],
@@ -83,9 +94,14 @@ def feature_lines(record: Record, columns: int, *, colour: bool) -> Iterator[str
     yield from (click.style(line, bold=True) if colour else line for line in wrap(title.split(" "), columns))
     yield from _named("source", _origin(record).split(" "), columns)
     yield from _scores(record["scores"], columns)
-    others = [f"{visible(other['label'])} ({_other(other)})" for other in record["other_labels"]]
+    others = [f"{visible(other['label'])} [{_other(other)}]" for other in record["other_labels"]]
     for place, other in enumerate(others):
         yield from _named("" if place else "other labels", other.split(" "), columns)
+    fared = [row for row in record["labelers"] if row["state"] != LABELLED or row["reason"]]
+    for place, row in enumerate(fared):
+        why = f" ({visible(row['reason'])})" if row["reason"] else ""
+        told = f"{visible(row['source'])}: {visible(row['state'])}{why}"
+        yield from _named("" if place else "labelers", told.split(" "), columns)
     if not record["n_fired"]:
         yield from _named("firing", [f"never fired in {record['n_tokens']:,} tokens"], columns)
     else:

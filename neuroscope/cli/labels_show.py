@@ -56,7 +56,9 @@ def _show_features(
         width = results.fingerprint().d_sae
         if beyond := [feature for feature in wanted if feature >= width]:
             raise LabelError(f"There is no feature {beyond[0]}: this SAE has features 0 to {width - 1}.")
-        records = _matching([feature_record(results, feature, examples) for feature in wanted], search)
+        states = results.label_states()
+        found = [feature_record(results, feature, examples, states.get(feature)) for feature in wanted]
+        records = _matching(found, search)
     if as_json or not records:
         show(records, as_json=as_json, empty="No feature matches.")
         return

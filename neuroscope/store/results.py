@@ -107,23 +107,15 @@ class Results:
         )
         return [FeatureLabel(**row) for row in self._rows(query)]
 
-    def label_counts(self) -> dict[str, int]:
-        """How many features each source has a label for; sources without any are absent."""
-        query = "SELECT source, count(DISTINCT feature) AS n FROM labels GROUP BY source ORDER BY source"
-        return {row["source"]: row["n"] for row in self._rows(query)}
-
-    def all_labels(self) -> list[dict[str, Any]]:
-        """Every label of every source, by feature and rank, with its score.
-
-        A score is about a feature and a source: where a source has several labels it is the first one's.
-        """
-        return self._rows(
-            "SELECT l.* EXCLUDE place, s.balanced_accuracy AS score FROM ("
-            "SELECT *, row_number() OVER (PARTITION BY feature, source ORDER BY rank) AS place FROM labels) l "
-            "LEFT JOIN (SELECT * FROM scores "
-            "QUALIFY row_number() OVER (PARTITION BY feature, source ORDER BY method) = 1) s "
-            "ON s.feature = l.feature AND s.source = l.source AND l.place = 1 ORDER BY l.feature, l.rank"
-        )
+    def label_states(self) -> dict[int, dict[str, tuple[str, str | None]]]:
+        """Feature -> source -> how it fared there and why; empty for a database of before there were states."""
+        tables = {row["table_name"] for row in self._rows("SELECT table_name FROM duckdb_tables()")}
+        if "label_states" not in tables:
+            return {}
+        found: dict[int, dict[str, tuple[str, str | None]]] = {}
+        for row in self._rows("SELECT feature, source, state, reason FROM label_states ORDER BY ALL"):
+            found.setdefault(row["feature"], {})[row["source"]] = (row["state"], row["reason"])
+        return found
 
     def feature(self, index: int) -> dict[str, Any] | None:
         """Everything about one feature but its examples; None when there is no such feature."""
@@ -164,6 +156,24 @@ class Results:
             "WHERE source IS NOT NULL AND contains(lower(label), lower(?)) "
             "ORDER BY balanced_accuracy DESC NULLS LAST, feature LIMIT ?",
             [text, limit],
+        )
+
+    def label_counts(self) -> dict[str, int]:
+        """How many features each source has a label for; sources without any are absent."""
+        query = "SELECT source, count(DISTINCT feature) AS n FROM labels GROUP BY source ORDER BY source"
+        return {row["source"]: row["n"] for row in self._rows(query)}
+
+    def all_labels(self) -> list[dict[str, Any]]:
+        """Every label of every source, by feature and rank, with its score.
+
+        A score is about a feature and a source: where a source has several labels it is the first one's.
+        """
+        return self._rows(
+            "SELECT l.* EXCLUDE place, s.balanced_accuracy AS score FROM ("
+            "SELECT *, row_number() OVER (PARTITION BY feature, source ORDER BY rank) AS place FROM labels) l "
+            "LEFT JOIN (SELECT * FROM scores "
+            "QUALIFY row_number() OVER (PARTITION BY feature, source ORDER BY method) = 1) s "
+            "ON s.feature = l.feature AND s.source = l.source AND l.place = 1 ORDER BY l.feature, l.rank"
         )
 
     @contextmanager

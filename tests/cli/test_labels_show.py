@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +41,9 @@ def test_a_page_tells_the_label_its_source_and_its_scores(page: Any) -> None:
 
 def test_a_page_tells_the_other_labels_and_only_the_first_of_a_source_has_its_score(page: Any) -> None:
     text = " ".join(page("--features", "0").split())
-    assert "cats and dogs (neuronpedia (gpt-4o-mini, oai_token-act-pair); rule 0.65 (0.50 to 0.80))" in text
-    assert "pets (neuronpedia (gemini-2.0-flash, np_max-act-logits); not scored)" in text
-    assert '" cat" (tokens (distinctive tokens), confidence medium; rule 0.55' in text
+    assert "cats and dogs [neuronpedia (gpt-4o-mini, oai_token-act-pair); rule 0.65 (0.50 to 0.80)]" in text
+    assert "pets [neuronpedia (gemini-2.0-flash, np_max-act-logits); not scored]" in text
+    assert '" cat" [tokens (distinctive tokens), confidence medium; rule 0.55' in text
 
 
 def test_a_page_tells_how_a_feature_fires_on_each_kind_of_text(page: Any) -> None:
@@ -67,6 +68,19 @@ def test_a_dead_feature_says_so(page: Any) -> None:
     assert "never fired in 4 tokens" in text
     assert "none: it is called by its number" in text
     assert "firing_rate" not in text
+
+
+def test_a_page_tells_why_a_labeler_gave_no_label(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = {7: {"claude": ("refused", "it said\x1b[2J no"), "tokens": ("labelled", None)}}
+    monkeypatch.setattr("neuroscope.store.Results.label_states", lambda results: states)
+    text = page("--features", "7")
+    assert "labelers     claude: refused (it said␛[2J no)\n" in text
+    assert "labelled" not in text
+    (record,) = json.loads(page("--features", "7", "--json"))
+    assert record["labelers"] == [
+        {"source": "claude", "state": "refused", "reason": "it said\x1b[2J no"},
+        {"source": "tokens", "state": "labelled", "reason": None},
+    ]
 
 
 def test_nothing_that_steers_a_terminal_is_printed(page: Any) -> None:
@@ -216,7 +230,8 @@ def test_a_feature_beyond_the_sae_is_refused(results: Path, capsys: pytest.Captu
 
 def test_missing_results_name_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", "show", "--features", "0"]) == 1
-    assert "Make it with `snakemake labels`" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert re.search(r"no results database at .*results\.duckdb\. Make it with `.*snakemake .*labels`", told)
 
 
 def test_the_fixture_is_hostile() -> None:
