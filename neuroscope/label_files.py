@@ -116,7 +116,9 @@ def _from_parquet(path: Path) -> list[Row]:
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtefactError(f"{path} is not a readable Parquet file of labels: {error}") from error
+        raise ArtefactError(
+            f"{path} is not a readable Parquet file of labels: {error}. Others end in .json or .csv."
+        ) from error
     _need(path, frame.columns, ("feature", "source", "label"))
     rows = frame.select([name for name in COLUMNS if name in frame.columns]).iter_rows(named=True)
     return [_checked(path, number, row, "") for number, row in enumerate(rows, 1)]
