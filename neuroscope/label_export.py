@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,8 +23,8 @@ class Scored(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """Its columns, those of `label_files`."""
-        fields = asdict(self.label) | {"score": self.score}
-        return {name: fields[name] for name in COLUMNS}
+        fields = {name: getattr(self.label, name) for name in COLUMNS if name != "score"}
+        return {**fields, "score": self.score}
 
 
 def read_scored(path: Path, source: str | None = None) -> list[Scored]:
