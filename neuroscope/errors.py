@@ -5,6 +5,25 @@ Only expected failures live here; anything else is a bug and keeps its traceback
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+SHOWN_CHARACTERS = 60
+
+
+def shown(value: Any) -> str:
+    """A value that someone sent, in JSON's words and cut short: what is refused may be a megabyte long."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "too large for a number" if math.isinf(value) else "not a number"
+    if isinstance(value, dict | list | tuple):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]!r}..."
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
 
 class NeuroscopeError(Exception):
     """Base of every expected failure. The command line prints its message without a traceback, exit code 1."""
@@ -30,6 +49,14 @@ class PromptError(NeuroscopeError):
     """A conversation cannot be turned into tokens: a role, a part or a template refuses."""
 
 
+class SamplingError(PromptError):
+    """An option of sampling does not fit the model."""
+
+    def __init__(self, option: str, message: str) -> None:
+        self.option = option
+        super().__init__(message)
+
+
 class ContextOverflowError(PromptError):
     """The prompt, with the tokens asked for, does not fit the model's context."""
 
@@ -37,10 +64,24 @@ class ContextOverflowError(PromptError):
         self.prompt_tokens = prompt_tokens
         self.max_tokens = max_tokens
         self.context_length = context_length
-        super().__init__(
-            f"This model's context is {context_length} tokens; the messages take {prompt_tokens} "
-            f"and {max_tokens} were asked for. Shorten the messages or lower max_tokens."
+        super().__init__(self.sentence("the prompt", "max_tokens"))
+
+    @property
+    def prompt_is_too_long(self) -> bool:
+        """No number of tokens asked for would do."""
+        return self.prompt_tokens + min(self.max_tokens, 1) > self.context_length
+
+    def sentence(self, prompt: str, limit: str) -> str:
+        """What is wrong, where the prompt and the number of tokens asked for are known by these names."""
+        context = (
+            f"This model's context is {self.context_length} tokens and {prompt} has {self.prompt_tokens}"
         )
+        if not self.prompt_is_too_long:
+            room = self.context_length - self.prompt_tokens
+            return f"{context}, but {limit} is {shown(self.max_tokens)}. Lower {limit} to {room} or less."
+        if self.max_tokens:
+            return f"{context}, which leaves no room for an answer. Shorten {prompt}."
+        return f"{context}. Shorten {prompt}."
 
 
 class CorpusError(NeuroscopeError):

@@ -213,7 +213,7 @@ def test_prompt_and_answer_must_fit_the_context(
     if fits:
         assert next(tiny_engine.generate(prompt, Sampling(max_tokens=max_tokens, temperature=0)))
         return
-    with pytest.raises(ContextOverflowError, match=f"context is {CONTEXT} tokens; the messages take {used}"):
+    with pytest.raises(ContextOverflowError, match=f"context is {CONTEXT} tokens and the prompt has {used}"):
         tiny_engine.generate(prompt, Sampling(max_tokens=max_tokens))
 
 

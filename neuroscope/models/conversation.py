@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 
 ROLES = ("system", "developer", "user", "assistant")
 SystemTurns = Literal["never", "first", "anywhere"]
@@ -41,16 +41,19 @@ def read_messages(messages: Any) -> list[Turn]:
     Raises PromptError, naming the message, for anything else.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
-        raise PromptError("messages must be a non-empty list of {role, content} objects.")
+        raise PromptError(
+            f"messages is {shown(messages)}; it must be a list of {{role, content}} objects, with one at least."
+        )
     return [_read_message(index, message) for index, message in enumerate(messages)]
 
 
 def _read_message(index: int, message: Any) -> Turn:
     if not isinstance(message, Mapping):
-        raise PromptError(f"messages[{index}] is {type(message).__name__}; it must be an object with a role.")
+        raise PromptError(f"messages[{index}] is {shown(message)}; it must be an object with a role.")
     role = message.get("role")
     if role not in ROLES:
-        raise PromptError(f"messages[{index}].role is {role!r}; it must be one of {', '.join(ROLES)}.")
+        found = shown(role) if "role" in message else "absent"
+        raise PromptError(f"messages[{index}].role is {found}; it must be one of {', '.join(ROLES)}.")
     text = clean_text(_read_content(f"messages[{index}].content", message.get("content")))
     return Turn("system" if role == "developer" else role, text)
 
@@ -61,13 +64,16 @@ def _read_content(name: str, content: Any) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, Sequence) or isinstance(content, bytes):
-        raise PromptError(f"{name} must be a string, null or a list of text parts.")
+        raise PromptError(f"{name} is {shown(content)}; it must be a string, null or a list of text parts.")
     texts = []
     for position, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-        if kind != "text" or not isinstance(part.get("text"), str):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "text" and not isinstance(part.get("text"), str):
+            raise PromptError(f"{name}[{position}].text is {shown(part.get('text'))}; it must be a string.")
+        if kind != "text":
+            found = f"a part of type {shown(kind)}" if isinstance(part, Mapping) else shown(part)
             raise PromptError(
-                f"{name}[{position}] is a part of type {kind!r}; this model reads only "
+                f"{name}[{position}] is {found}; this model reads only "
                 '{"type": "text", "text": "..."} parts.'
             )
         texts.append(part["text"])

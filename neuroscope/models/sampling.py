@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neuroscope.errors import ModelError, PromptError
+from neuroscope.errors import ModelError, SamplingError
 from neuroscope.models.sampling_options import Sampling
 
 __all__ = ["Choice", "Sampler", "Sampling"]
@@ -35,10 +35,13 @@ class Sampler:
     """
 
     def __init__(self, sampling: Sampling, vocabulary: int) -> None:
-        """Raises PromptError when `logit_bias` names a token that is not among the `vocabulary` ones."""
+        """Raises SamplingError when `logit_bias` names a token that is not among the `vocabulary` ones."""
         unknown = [token for token in sampling.logit_bias if not 0 <= token < vocabulary]
         if unknown:
-            raise PromptError(f"logit_bias names token {unknown[0]}; this model's are 0 to {vocabulary - 1}.")
+            raise SamplingError(
+                "logit_bias",
+                f"logit_bias names token {unknown[0]}; this model's are 0 to {vocabulary - 1}.",
+            )
         self._sampling = sampling
         self._random = torch.Generator()
         if sampling.seed is None:

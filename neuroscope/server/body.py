@@ -11,6 +11,7 @@ import gevent
 from flask import request
 from gunicorn.http.errors import ParseException
 
+from neuroscope.errors import shown
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem, bad_request
 
@@ -19,22 +20,32 @@ READ_SECONDS = 20.0
 
 
 def read_json_object() -> dict[str, Any]:
-    """The current request's body. Raises Problem: 415 not JSON, 413 too long, 408 too slow, 400 no object.
+    """The current request's body.
 
-    Only `application/json` is read: a page of another site can post text/plain without asking first.
+    Raises Problem: 415 not JSON or compressed, 413 too long, 408 too slow, 400 no object. Only `application/json`
+    is read: a page of another site can post text/plain without asking first.
     """
     if request.mimetype != "application/json":
         raise Problem(
             415,
-            f"Content-Type is {request.mimetype or 'absent'}; send application/json.",
+            f"Content-Type is {shown(request.mimetype) if request.mimetype else 'absent'}; "
+            "send application/json.",
             code="unsupported_media_type",
         )
+    for header in ("Content-Encoding", "Transfer-Encoding"):
+        coding = request.headers.get(header, "").strip().lower()
+        if coding not in ("", "identity", "chunked"):
+            raise Problem(
+                415,
+                f"{header} is {shown(coding)}; send the body as it is, without compression.",
+                code="unsupported_content_encoding",
+            )
     try:
         value = wire.loads(_read())
     except ValueError as error:
         raise bad_request(str(error), code="invalid_json") from error
     if not isinstance(value, dict):
-        raise bad_request(f"The body is {_kind(value)}; it must be a JSON object.", code="invalid_json")
+        raise bad_request(f"The body is {shown(value)}; it must be a JSON object.", code="invalid_json")
     return value
 
 
@@ -54,9 +65,3 @@ def _read() -> bytes:
     if len(body) > MAX_BYTES:
         raise too_long
     return body
-
-
-def _kind(value: Any) -> str:
-    return {list: "a list", str: "a string", bool: "a boolean", type(None): "null"}.get(
-        type(value), "a number"
-    )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.server import wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.chat_request import CompletionRequest, read_chat_request, read_text_request
@@ -86,14 +86,14 @@ def _begin(
     try:
         return service.begin(shape.prefix, service.prepare(asked.asked), asked.sampling, release)
     except PromptError as error:
-        raise from_prompt_error(error) from error
+        raise from_prompt_error(error, asked.prompt_field, asked.limit_field) from error
 
 
 def _check_model(loaded: Loaded, model: str) -> None:
     if not loaded.serves(model):
         raise Problem(
             404,
-            f"The model {model[:200]!r} is not served here; {loaded.model!r} is.",
+            f"The model {shown(model)} is not served here; {loaded.model!r} is.",
             param="model",
             code="model_not_found",
         )

@@ -6,10 +6,11 @@ answer if it were ignored is refused by name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.models.conversation import read_messages
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.server import fields
@@ -23,9 +24,14 @@ SEEDS = (-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A checked request. `asked` is a conversation (list of messages) or a raw prompt (string)."""
+    """A checked request. `asked` is a conversation (list of messages) or a raw prompt (string).
+
+    `prompt_field` and `limit_field` are the fields that say what is asked and how long the answer may be.
+    """
 
     asked: list[Any] | str
+    prompt_field: str
+    limit_field: str
     model: str | None
     stream: bool
     include_usage: bool
@@ -39,18 +45,20 @@ def read_chat_request(body: Fields) -> CompletionRequest:
     logprobs = fields.boolean(body, "logprobs")
     if top_logprobs and not logprobs:
         raise bad_request("'top_logprobs' needs 'logprobs': true.", "top_logprobs", "invalid_value")
-    max_tokens = fields.integer(body, "max_tokens", 1)
-    longest = fields.integer(body, "max_completion_tokens", 1) or max_tokens
-    return _request(body, _messages(body), longest, logprobs, top_logprobs)
+    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    fields.integer(body, "max_tokens", 1)
+    sampling = _sampling(body, fields.integer(body, limit, 1), logprobs, top_logprobs)
+    return _request(body, _messages(body), ("messages", limit), sampling)
 
 
 def read_text_request(body: Fields) -> CompletionRequest:
     """The body of POST /v1/completions, a raw prompt. Raises Problem 400 with the `param` that is wrong."""
     if fields.boolean(body, "echo"):
         raise bad_request("'echo' is not supported.", "echo", "unsupported_parameter")
-    for name in ("suffix", "best_of"):
-        if body.get(name) not in (None, "", 1):
-            raise bad_request(f"{name!r} is not supported.", name, "unsupported_parameter")
+    if body.get("suffix") not in (None, ""):
+        raise bad_request("'suffix' is not supported.", "suffix", "unsupported_parameter")
+    if (fields.integer(body, "best_of", 1) or 1) > 1:
+        raise bad_request("'best_of' is not supported.", "best_of", "unsupported_parameter")
     _refuse_several(body)
     top_logprobs = fields.integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
     prompt = body.get("prompt")
@@ -59,13 +67,12 @@ def read_text_request(body: Fields) -> CompletionRequest:
     if not isinstance(prompt, str):
         raise fields.wrong("prompt", body.get("prompt"), "one string")
     longest = fields.integer(body, "max_tokens", 1) or 16  # the default of this endpoint, unlike the chat's
-    return _request(body, prompt, longest, top_logprobs is not None, top_logprobs or 0)
+    sampling = _sampling(body, longest, top_logprobs is not None, top_logprobs or 0)
+    return _request(body, prompt, ("prompt", "max_tokens"), sampling)
 
 
-def _request(
-    body: Fields, asked: list[Any] | str, max_tokens: int | None, logprobs: bool, top_logprobs: int
-) -> CompletionRequest:
-    sampling = Sampling(
+def _sampling(body: Fields, max_tokens: int | None, logprobs: bool, top_logprobs: int) -> Sampling:
+    return Sampling(
         max_tokens=max_tokens,
         temperature=fields.number(body, "temperature", 0, 2, 1),
         top_p=fields.number(body, "top_p", 0, 1, 1),
@@ -77,11 +84,18 @@ def _request(
         logprobs=logprobs,
         top_logprobs=top_logprobs,
     )
+
+
+def _request(
+    body: Fields, asked: list[Any] | str, names: tuple[str, str], sampling: Sampling
+) -> CompletionRequest:
     return CompletionRequest(
         asked=asked,
+        prompt_field=names[0],
+        limit_field=names[1],
         model=fields.string(body, "model"),
         stream=fields.boolean(body, "stream"),
-        include_usage=fields.boolean(fields.mapping(body, "stream_options"), "include_usage"),
+        include_usage=_include_usage(body),
         sampling=sampling,
     )
 
@@ -92,12 +106,17 @@ def _messages(body: Fields) -> list[Any]:
     try:
         read_messages(messages)
     except PromptError as error:
-        raise from_prompt_error(error) from error
+        raise from_prompt_error(error, "messages") from error
     assert isinstance(messages, list)
     for number, message in enumerate(messages):
         if message.get("tool_calls"):
             raise _unsupported(f"messages[{number}].tool_calls", "Tools are not supported.")
     return messages
+
+
+def _include_usage(body: Fields) -> bool:
+    name = "stream_options.include_usage"
+    return fields.boolean({name: fields.mapping(body, "stream_options").get("include_usage")}, name)
 
 
 def _stop(body: Fields) -> tuple[str, ...]:
@@ -117,11 +136,17 @@ def _stop(body: Fields) -> tuple[str, ...]:
 def _logit_bias(body: Fields) -> dict[int, float]:
     biases = fields.mapping(body, "logit_bias")
     found = {}
-    for token, _ in biases.items():
-        if not token.isascii() or not token.isdigit() or len(token) > 9:
-            raise fields.wrong("logit_bias", token, "an object whose keys are token ids")
-        found[int(token)] = fields.number(biases, token, -100, 100, 0)
+    for token, bias in biases.items():
+        if not re.fullmatch("0|[1-9][0-9]{0,8}", token):
+            raise _wrong_bias(f"has the key {shown(token)}; its keys must be token ids, as '1234'.")
+        if isinstance(bias, bool) or not isinstance(bias, int | float) or not -100 <= bias <= 100:
+            raise _wrong_bias(f"of token {token} is {shown(bias)}; it must be a number from -100 to 100.")
+        found[int(token)] = float(bias)
     return found
+
+
+def _wrong_bias(what: str) -> Problem:
+    return bad_request(f"'logit_bias' {what}", "logit_bias", "invalid_value")
 
 
 def _refuse_what_is_not_done(body: Fields) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
@@ -77,6 +77,8 @@ def _subscribe(service: Service) -> Response:
         _ = service.loaded
     view = read_view(request.args, service.ranking)
     completion_id = request.args.get("completion_id")
+    if request.method == "HEAD":
+        return Response(mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
     last_id = request.headers.get("Last-Event-ID") or _since(service)
     leave = service.subscribers.admit(view)
     watch = ClientWatch(request.environ, service.stream.wake)
@@ -100,7 +102,7 @@ def _since(service: Service) -> str | None:
     since = request.args.get("since")
     if since is not None and not service.stream.is_identifier(since):
         raise bad_request(
-            f"'since' is {since[:60]!r}; it must be an event's id, or 0.", "since", "invalid_value"
+            f"'since' is {shown(since)}; it must be an event's id, or 0.", "since", "invalid_value"
         )
     return since
 
@@ -125,7 +127,7 @@ def _encode(service: Service) -> dict[str, Any]:
             prompt = service.lookups.call(chat.render, messages, generation=False)
         encoded = service.encode(prompt, partial(ClientWatch, request.environ))
     except PromptError as error:
-        raise from_prompt_error(error) from error
+        raise from_prompt_error(error, "messages" if text is None else "text") from error
     tokens = service.lookups.call(
         lambda: [_encoded(service, view, n, token) for n, token in enumerate(encoded)]
     )

@@ -5,10 +5,10 @@ Each function returns the value or raises a 400 that names the field, what was s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from neuroscope.errors import shown
 from neuroscope.server.problems import Problem, bad_request
 
 Fields = Mapping[str, Any]
@@ -66,14 +66,4 @@ def mapping(fields: Fields, name: str) -> Mapping[str, Any]:
 
 
 def wrong(name: str, value: Any, accepted: str) -> Problem:
-    return bad_request(f"{name!r} is {_shown(value)}; it must be {accepted}.", name, "invalid_value")
-
-
-def _shown(value: Any) -> str:
-    """The value as a person would have written it, cut short."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "too large for a number"
-    if isinstance(value, dict | list):
-        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")

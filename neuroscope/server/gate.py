@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from neuroscope.errors import ConfigError
+from neuroscope.errors import ConfigError, shown
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem
 
@@ -122,7 +122,7 @@ class Gate:
         if match is None or (match["ipv6"] or match["name"]) not in self._rules.hosts:
             return Problem(
                 403,
-                f"The Host {host[:100]!r} is not served here. Use 127.0.0.1 or localhost, or list the name "
+                f"The Host {shown(host)} is not served here. Use 127.0.0.1 or localhost, or list the name "
                 "in NEUROSCOPE_ALLOWED_HOSTS.",
                 code="host_not_allowed",
             )
@@ -130,7 +130,7 @@ class Gate:
         if origin is not None and origin.lower() not in self._rules.origins:
             return Problem(
                 403,
-                f"Pages from {origin[:100]!r} may not use this server. "
+                f"Pages from {shown(origin)} may not use this server. "
                 "List the origin in serve.allowed_origins.",
                 code="origin_not_allowed",
             )

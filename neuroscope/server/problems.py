@@ -7,17 +7,21 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import Any
 
-from flask import Flask, Response
+from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError
+from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError, SamplingError, shown
 from neuroscope.server import wire
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-_MESSAGE_PLACE = re.compile(r"messages(\[\d+\](\.\w+(\[\d+\])?)?)?")  # as `conversation` begins its sentences
-CODES = {404: "not_found", 405: "method_not_allowed", 408: "timeout", 413: "request_too_large"}
+_MESSAGE_PLACE = re.compile(
+    r"messages(\[\d+\](\.\w+(\[\d+\](\.\w+)?)?)?)?"
+)  # as `conversation` begins its sentences
+CODES = {408: "timeout", 413: "request_too_large", 414: "uri_too_long"}
+"""Where the code is not the status in words: `not_found`, `internal_server_error`."""
 
 
 class Problem(Exception):
@@ -35,7 +39,7 @@ class Problem(Exception):
         self.status = status
         self.message = message
         self.param = param
-        self.code = code or CODES.get(status)
+        self.code = code or CODES.get(status) or HTTPStatus(status).name.lower()
         self.retry_after_s = retry_after_s
         super().__init__(message)
 
@@ -65,16 +69,23 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return Problem(400, message, param=param, code=code)
 
 
-def from_prompt_error(error: PromptError) -> Problem:
-    """A conversation the model cannot take is the client's to change, never a 500."""
+def from_prompt_error(error: PromptError, prompt: str, limit: str = "max_tokens") -> Problem:
+    """A conversation the model cannot take is the client's to change, never a 500.
+
+    `prompt` and `limit` are the fields that hold the prompt and the number of tokens asked for.
+    """
     if isinstance(error, ContextOverflowError):
-        return bad_request(str(error), "messages", "context_length_exceeded")
-    param = _MESSAGE_PLACE.match(str(error))
-    return bad_request(str(error), param[0] if param else "messages", "invalid_prompt")
+        param = prompt if error.prompt_is_too_long else limit
+        return bad_request(error.sentence(f"'{prompt}'", f"'{limit}'"), param, "context_length_exceeded")
+    if isinstance(error, SamplingError):
+        return bad_request(str(error), error.option, "invalid_value")
+    place = _MESSAGE_PLACE.match(str(error))
+    return bad_request(str(error), place[0] if place and prompt == "messages" else prompt, "invalid_prompt")
 
 
 def answer_problems(app: Flask) -> None:
     """Make everything that goes wrong inside `app`, its own 404 and 405 included, answer in this shape."""
+    app.url_map.merge_slashes = False  # `//v1/models` is a 404, not a redirection with a page of HTML
 
     @app.errorhandler(Problem)
     def _problem(problem: Problem) -> Response:
@@ -87,13 +98,19 @@ def answer_problems(app: Flask) -> None:
     @app.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Response:
         status = error.code or 500
-        response = Problem(status, _sentence(error)).response()
-        if (allowed := getattr(error, "valid_methods", None)) is not None:
-            response.headers["Allow"] = ", ".join(sorted(allowed))
+        allowed = sorted(getattr(error, "valid_methods", None) or ())
+        response = Problem(status, _sentence(app, error, allowed)).response()
+        if allowed:
+            response.headers["Allow"] = ", ".join(allowed)
         return response
 
 
-def _sentence(error: HTTPException) -> str:
+def _sentence(app: Flask, error: HTTPException, allowed: list[str]) -> str:
     if error.code == 500:
         return "The server failed on this request; its log says why. The next request is not affected."
+    if error.code == 404:
+        known = ", ".join(sorted({rule.rule for rule in app.url_map.iter_rules()}))
+        return f"There is no {shown(request.path)} on this port. It has {known}."
+    if error.code == 405:
+        return f"{shown(request.path)} takes {', '.join(allowed)} and not {request.method[:20]}."
     return error.description or error.name

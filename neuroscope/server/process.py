@@ -32,6 +32,7 @@ from neuroscope.server.features import create_features_app
 from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
 from neuroscope.server.service import Service
+from neuroscope.server.unreadable import answer_in_json
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -67,6 +68,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     sys.setswitchinterval(SWITCH_SECONDS)
     _raise_open_files()
     _restore_processes()
+    answer_in_json()
     ranking = settled.ranking
     service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neuroscope.errors import ConfigError
+from neuroscope.errors import ConfigError, shown
 from neuroscope.events import ActiveFeature, FeatureActivation
 from neuroscope.ranking import FILTERS, Ranking, select
 from neuroscope.server import wire
@@ -54,7 +54,7 @@ def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
             only=_features(query, defaults.only),
         )
     except ConfigError as error:
-        raise bad_request(str(error)) from error
+        raise bad_request(str(error), code="invalid_value") from error
     return View(ranking, align)
 
 
@@ -147,10 +147,10 @@ def _features(query: Mapping[str, str], default: frozenset[int] | None) -> froze
         n.isascii() and n.isdigit() and len(n) < 10 for n in names
     ):
         raise _wrong(
-            "features", text[:60], f"at most {MAX_LISTED_FEATURES} indices with commas between, as 12,4521"
+            "features", text, f"at most {MAX_LISTED_FEATURES} indices with commas between, as 12,4521"
         )
     return frozenset(int(name) for name in names)
 
 
 def _wrong(name: str, value: object, accepted: str) -> Problem:
-    return bad_request(f"{name!r} is {value!r}; it must be {accepted}.", name, "invalid_value")
+    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")

@@ -9,7 +9,10 @@ import json
 import math
 from typing import Any, NoReturn
 
+from neuroscope.errors import shown
+
 MAX_DEPTH = 32
+MAX_DIGITS = 400  # the longest float has 309
 HEARTBEAT = b": heartbeat\n\n"
 DONE = b"data: [DONE]\n\n"
 STREAM_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
@@ -33,9 +36,16 @@ def encode(value: Any) -> bytes:
 
 
 def loads(body: bytes) -> Any:
-    """Read strict JSON of at most 32 levels. Raises ValueError with a sentence for the sender."""
+    """Read strict JSON of at most 32 levels, each name once. Raises ValueError with a sentence for the sender."""
+    if not body.strip():
+        raise ValueError("The body is empty; send a JSON object.")
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(
+            body.decode("utf-8").removeprefix("\ufeff"),
+            parse_constant=_refuse_constant,
+            parse_int=_whole,
+            object_pairs_hook=_object,
+        )
     except UnicodeDecodeError as error:
         raise ValueError(f"The body is not UTF-8 (byte {error.start}).") from error
     except RecursionError as error:
@@ -63,6 +73,22 @@ def finite(value: float | None) -> float | None:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"The body holds {name}, which is not JSON.")
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError(f"The body holds a number of {len(digits):,} digits; {MAX_DIGITS} are read at most.")
+    return int(digits)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name given twice some readers take the first, others the last: neither need be what was meant."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"The body gives {shown(name)} twice in one object; give it once.")
+        found[name] = value
+    return found
 
 
 def _refuse_depth(value: Any) -> None:

@@ -39,20 +39,28 @@ def test_missing_content_is_empty() -> None:
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
-        ([], "non-empty list"),
-        ("hi", "non-empty list"),
-        (5, "non-empty list"),
-        ([1], r"messages\[0\] is int"),
-        ([{}], r"messages\[0\].role is None; it must be one of system, developer, user, assistant"),
+        ([], "messages is a list of 0; it must be a list"),
+        ("hi", "messages is 'hi'; it must be a list"),
+        (5, "messages is 5; it must be a list"),
+        ([1], r"messages\[0\] is 1; it must be an object"),
+        ([{}], r"messages\[0\].role is absent; it must be one of system, developer, user, assistant"),
         (
             [{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}],
             r"messages\[1\].role is 'tool'",
         ),
-        ([{"role": "user", "content": 5}], r"messages\[0\].content must be a string, null or a list"),
-        ([{"role": "user", "content": {"type": "text"}}], "must be a string, null or a list"),
-        ([{"role": "user", "content": ["a"]}], r"content\[0\] is a part of type 'str'"),
+        (
+            [{"role": "user", "content": 5}],
+            r"messages\[0\].content is 5; it must be a string, null or a list",
+        ),
+        (
+            [{"role": "user", "content": {"type": "text"}}],
+            "is an object of 1; it must be a string, null or a list",
+        ),
+        ([{"role": "user", "content": ["a"]}], r"content\[0\] is 'a'; this model reads only"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "type 'image_url'"),
-        ([{"role": "user", "content": [{"type": "text", "text": None}]}], r"content\[0\]"),
+        ([{"role": "user", "content": [{"type": "text", "text": None}]}], r"content\[0\].text is null"),
+        ([{"role": None, "content": "a"}], r"messages\[0\].role is null; it must be one of system"),
+        ([{"role": "r" * 100_000}], r"messages\[0\].role is 'r{60}'\.\.\.; it must be one of system"),
     ],
 )
 def test_anything_else_is_refused_by_name(messages: Any, said: str) -> None:

@@ -122,7 +122,7 @@ def launch(
     environment = {
         **base,
         "NEUROSCOPE_CONFIG": str(config),
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),
         "OMP_NUM_THREADS": "1",
         **(env or {}),
     }

@@ -236,11 +236,46 @@ def test_a_given_text_is_encoded_without_generating(tiny: Server, tiny_engine: E
             )
 
 
+LONG = "é" * CONTEXT
+
+
 @pytest.mark.parametrize(
-    "body", [{}, {"text": "a", "messages": []}, {"text": 5}, {"messages": "a"}, {"text": "é" * CONTEXT}]
+    ("body", "param", "code", "words"),
+    [
+        ({}, "text", "invalid_value", "either 'text' or 'messages'"),
+        ({"text": "a", "messages": []}, "text", "invalid_value", "either 'text' or 'messages'"),
+        ({"text": 5}, "text", "invalid_value", "'text' is 5; it must be a string"),
+        ({"messages": "a"}, "messages", "invalid_prompt", "messages is 'a'"),
+        ({"text": LONG}, "text", "context_length_exceeded", f"{CONTEXT} tokens and 'text' has 1025"),
+        (
+            {"messages": [{"role": "user", "content": LONG}]},
+            "messages",
+            "context_length_exceeded",
+            f"{CONTEXT} tokens and 'messages' has 103",
+        ),
+    ],
+    ids=lambda value: repr(value)[:30],
 )
-def test_what_cannot_be_encoded_is_refused(tiny: Server, body: dict[str, Any]) -> None:
-    assert http.post(f"{tiny.features_url}/v1/features/encode", json=body).status_code == 400
+def test_what_cannot_be_encoded_is_refused_by_name(
+    tiny: Server, body: dict[str, Any], param: str, code: str, words: str
+) -> None:
+    response = http.post(f"{tiny.features_url}/v1/features/encode", json=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["code"]) == (param, code)
+    assert words in error["message"]
+    if code == "context_length_exceeded":
+        assert error["message"].endswith(f". Shorten '{param}'.")
+
+
+@pytest.mark.parametrize("asked", [{"prompt": "hi"}, {"messages": [{"role": "user", "content": "hi"}]}])
+def test_a_bias_for_a_token_that_the_model_has_not_is_refused(tiny: Server, asked: dict[str, Any]) -> None:
+    path = "completions" if "prompt" in asked else "chat/completions"
+    response = http.post(f"{tiny.chat_url}/v1/{path}", json={**asked, "logit_bias": {"99999": 1}})
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert (error["param"], error["code"]) == ("logit_bias", "invalid_value")
+    assert "logit_bias names token 99999; this model's are 0 to" in error["message"]
 
 
 def test_what_is_known_of_a_feature(tiny: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from serving import Server, http, raw_request, status_of
 
 CHAT = "/v1/chat/completions"
+LONGEST_MESSAGE = 400
+"""Characters of a message: what was sent is shown cut short, however long it was."""
+LONG = "x" * 100_000
 USER = [{"role": "user", "content": "hello"}]
 
 
@@ -21,6 +25,8 @@ def assert_is_error(response: httpx.Response, status: int) -> dict[str, Any]:
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"]
+    assert error["code"]
+    assert len(error["message"]) < LONGEST_MESSAGE
     return dict(error)
 
 
@@ -56,6 +62,10 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
     ("logit_bias", [1], "an object"),
     ("logit_bias", {"a": 1}, "token ids"),
     ("logit_bias", {"٣": 1}, "token ids"),
+    ("logit_bias", {"01": 1}, "token ids"),
+    ("logit_bias", {"1": "x"}, "token 1 is 'x'; it must be a number from -100 to 100"),
+    ("logit_bias", {"1": 101}, "token 1 is 101; it must be a number from -100 to 100"),
+    ("logit_bias", {"1": True}, "token 1 is true; it must be a number from -100 to 100"),
     ("n", 2, "'n' must be 1"),
     ("n", 0, "a whole number of 1 or more"),
     ("tool_choice", "required", "Tools are not supported"),
@@ -65,6 +75,8 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
     ("response_format", {"type": "json_schema", "json_schema": {}}, "'text'"),
     ("modalities", ["text", "audio"], "Only text"),
     ("model", 5, "a string"),
+    ("temperature", LONG, "a number from 0 to 2"),
+    ("temperature", 10**30, "a number from 0 to 2"),
 ]
 
 
@@ -87,6 +99,12 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
     ([1], "messages[0]"),
     ([{}], "messages[0].role"),
     ([{"role": "user", "content": 5}], "messages[0].content"),
+    ([{"role": None, "content": "x"}], "messages[0].role"),
+    ([{"role": LONG, "content": "x"}], "messages[0].role"),
+    ([{"role": "\ud800", "content": "x"}], "messages[0].role"),
+    ([{"role": [LONG], "content": "x"}], "messages[0].role"),
+    ([{"role": "user", "content": [{"type": LONG}]}], "messages[0].content[0]"),
+    ([{"role": "user", "content": [{"type": "text", "text": 5}]}], "messages[0].content[0].text"),
     ([{"role": "bishop", "content": "x"}], "messages[0].role"),
     ([{"role": "tool", "content": "x"}], "messages[0].role"),
     ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages[0].content[0]"),
@@ -104,18 +122,23 @@ def test_a_wrong_message_is_named(server: Server, messages: Any, param: str) -> 
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"", "not valid JSON"),
+        (b"", "is empty"),
+        (b" \n", "is empty"),
         (b"{", "not valid JSON"),
         (b"null", "is null; it must be a JSON object"),
         (b"[]", "is a list"),
-        (b"5", "is a number"),
-        (b'"a"', "is a string"),
+        (b"5", "is 5"),
+        (b'"a"', "is 'a'"),
+        (b'"' + b"a" * 100_000 + b'"', "is 'aaaa"),
+        (b'{"model": "a", "n": 1, "model": "b"}', "gives 'model' twice"),
+        (b'{"messages": [{"role": "user", "role": "system"}]}', "gives 'role' twice"),
+        (b'{"' + b"k" * 100_000 + b'": 1, "' + b"k" * 100_000 + b'": 2}', "kkk'... twice"),
         (b'{"temperature": NaN}', "holds NaN"),
         (b'{"temperature": -Infinity}', "holds -Infinity"),
         (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"a":' + b"[" * 40 + b"]" * 40 + b"}", "more than 32 levels"),
         (b"[" * 100_000, "32 levels"),
-        (b'{"seed": ' + b"9" * 5000 + b"}", "integer string conversion"),
+        (b'{"seed": ' + b"9" * 5000 + b"}", "a number of 5,000 digits"),
     ],
     ids=lambda value: repr(value[:20]),
 )
@@ -136,6 +159,25 @@ def test_a_number_too_large_for_a_float_is_refused(server: Server) -> None:
 def test_only_json_by_name_is_read(server: Server, kind: str) -> None:
     error = assert_is_error(post(server, json.dumps({"messages": USER}).encode(), kind), 415)
     assert "send application/json" in error["message"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "GZip", "identity, gzip", "y" * 5000])
+def test_a_compressed_body_is_refused_as_such(server: Server, coding: str) -> None:
+    body = gzip.compress(json.dumps({"messages": USER}).encode())
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    error = assert_is_error(http.post(f"{server.chat_url}{CHAT}", content=body, headers=headers), 415)
+    assert error["code"] == "unsupported_content_encoding"
+    assert f"Content-Encoding is '{coding.lower()[:60]}'" in error["message"]
+    assert "without compression" in error["message"]
+    plain = {"Content-Type": "application/json", "Content-Encoding": "identity"}
+    answer = http.post(f"{server.chat_url}{CHAT}", content=json.dumps({"messages": USER}), headers=plain)
+    assert answer.status_code == 200
+
+
+def test_a_model_that_is_not_served_is_named_cut_short(server: Server) -> None:
+    for model in (LONG, "\ud800", "a\nb\x00"):
+        error = assert_is_error(post(server, json.dumps({"messages": USER, "model": model}).encode()), 404)
+        assert (error["param"], error["code"]) == ("model", "model_not_found")
 
 
 def test_json_with_a_charset_is_read(server: Server) -> None:
@@ -187,6 +229,10 @@ def test_a_wrongly_chunked_body_is_refused(server: Server, body: bytes) -> None:
         ("POST", "/v1/responses", 404),
         ("GET", "/v1/../../etc/passwd", 404),
         ("GET", "/%00", 404),
+        ("GET", "/%ff", 404),
+        ("GET", "/v1//models", 404),
+        ("GET", "/" + "x" * 5000, 404),
+        ("OPTIONS", "/nowhere", 404),
         ("GET", "/v1/features/stream", 404),  # of the other port
         ("BREW", "/v1/models", 405),
     ],
@@ -196,8 +242,15 @@ def test_every_route_error_of_the_chat_port_has_the_shape(
 ) -> None:
     response = http.request(method, f"{server.chat_url}{path}")
     assert_is_error(response, status)
+    message = response.json()["error"]["message"]
     if status == 405:
         assert response.headers["allow"]
+        assert f"takes {response.headers['allow']} and not {method}." in message
+    elif path != "/v1/responses":
+        assert "/v1/chat/completions, " in message, "it says what there is"
+
+
+LIMITED = ("filter", "align", "top_k", "threshold", "min_activation", "features", "since")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +274,9 @@ def test_every_route_error_of_the_chat_port_has_the_shape(
         ("/v1/features/stream?features=", 400, "features"),
         ("/v1/features/stream?align=left", 400, "align"),
         ("/v1/features/stream?since=yesterday", 400, "since"),
+        ("/v1//features/labels", 404, None),
+        *((f"/v1/features/stream?{name}={'9' * 5000}", 400, name) for name in LIMITED),
+        (f"/v1/features/search?q=a&limit={'9' * 5000}", 400, "limit"),
     ],
 )
 def test_every_error_of_the_features_port_has_the_shape(
@@ -253,8 +309,17 @@ def test_a_prompt_over_the_context_is_refused_with_the_numbers(server: Server) -
         response = server.chat("word " * 256, stream=stream, max_tokens=1)
         error = assert_is_error(response, 400)
         assert error["code"] == "context_length_exceeded"
-        assert "context is 256 tokens; the messages take 256 and 1 were asked for" in error["message"]
-    assert_is_error(server.chat("hello", max_tokens=10**12), 400)
+        assert "context is 256 tokens and 'messages' has 256, which leaves no room" in error["message"]
+        assert error["param"] == "messages"
+    for limit in ("max_tokens", "max_completion_tokens"):
+        error = assert_is_error(server.chat("hello", **{limit: 10**20}), 400)
+        assert error["code"] == "context_length_exceeded"
+        assert error["param"] == limit
+        assert f"'{limit}' is {10**20}. Lower '{limit}' to 255 or less." in error["message"]
+    asked = {"prompt": ["word " * 300], "max_tokens": 1}
+    error = assert_is_error(http.post(f"{server.chat_url}/v1/completions", json=asked), 400)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+    assert "'prompt' has 300" in error["message"]
     assert server.chat("word " * 255, max_tokens=1).status_code == 200
 
 
