@@ -53,7 +53,8 @@ def policy(
     names = {_bare(host) for host in (*LOOPBACK_HOSTS, *hosts)} - {"0.0.0.0", "::"}
     ports = tuple(ports)
     own = {f"http://{f'[{name}]' if ':' in name else name}:{port}" for name in names for port in ports}
-    return Policy(frozenset(names), frozenset(own | {origin.lower() for origin in origins}), key or None)
+    known = {_without_default_port(origin.lower()) for origin in (*own, *origins)}
+    return Policy(frozenset(names), frozenset(known), key or None)
 
 
 def refuse_open_bind(addresses: Iterable[str], key: str | None, key_variable: str) -> None:
@@ -152,6 +153,12 @@ class Gate:
 
 def _bare(host: str) -> str:
     return host.strip().strip("[]").lower()
+
+
+def _without_default_port(origin: str) -> str:
+    """As browsers write it in the header."""
+    port = ":80" if origin.startswith("http://") else ":443"
+    return origin.removesuffix(port)
 
 
 def _is_preflight(environ: WSGIEnvironment) -> bool:

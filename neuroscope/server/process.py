@@ -33,6 +33,7 @@ from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
 from neuroscope.server.service import Service
 from neuroscope.server.unreadable import answer_in_json
+from neuroscope.settings import more_allowed_hosts
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -58,6 +59,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
         worker = _right(caller)
         settled = settings()
         chat, features = _listeners(worker)
+        more_hosts = more_allowed_hosts()
         key = os.environ.get(settled.serve.api_key_env, "").strip() or None
         refuse_open_bind([chat[0], features[0]], key, settled.serve.api_key_env)
     except NeuroscopeError as error:
@@ -72,7 +74,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     ranking = settled.ranking
     service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
-    hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *_listed("NEUROSCOPE_ALLOWED_HOSTS")]
+    hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
     answering = Answering(Gate(ByPort(apps), rules))
     gevent.spawn(
@@ -210,7 +212,3 @@ def _raise_open_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _listed(variable: str) -> list[str]:
-    return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]

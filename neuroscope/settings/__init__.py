@@ -7,7 +7,7 @@ tokens are not settings: they are read from the environment where they are used.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ __all__ = [
     "from_snakemake",
     "load",
     "load_pairing",
+    "more_allowed_hosts",
     "pairings",
     "repository_root",
     "results_folder",
@@ -79,14 +80,19 @@ def load(
     return _settle(name, merge(tree, given), root)
 
 
-def from_snakemake(config: Mapping[str, Any], pairing: str | None = None) -> Settings:
+def from_snakemake(
+    config: Mapping[str, Any], pairing: str | None = None, *, files: Iterable[str] = ()
+) -> Settings:
     """Settings from the mapping that Snakemake merged from config.yaml, --configfile and --config.
 
     NEUROSCOPE_PAIRING counts unless --config names another pairing than config.yaml does. Rules pass
     `pairing` from their wildcard, so that a job on another machine does not depend on the environment it was
-    submitted from.
+    submitted from. `files` are those that Snakemake read: it keeps the last of two equal keys, here they are refused.
     """
     root = repository_root(None)
+    for file in files:
+        if Path(file).suffix in {".yaml", ".yml"}:
+            read_yaml(Path(file))
     tree = {key: _plain(value) for key, value in config.items()}
     check(tree, _schema(root), origin="config")
     if pairing is None:
@@ -95,6 +101,15 @@ def from_snakemake(config: Mapping[str, Any], pairing: str | None = None) -> Set
         if pairing in (None, on_file):
             pairing = os.environ.get("NEUROSCOPE_PAIRING") or on_file
     return _settle(pairing, tree, root)
+
+
+def more_allowed_hosts() -> tuple[str, ...]:
+    """The names in NEUROSCOPE_ALLOWED_HOSTS, with commas between. Raises ConfigError as for serve.allowed_hosts."""
+    names = [name.strip() for name in os.environ.get("NEUROSCOPE_ALLOWED_HOSTS", "").split(",")]
+    names = [name for name in names if name]
+    tree = {"serve": {"allowed_hosts": names}}
+    check(tree, _schema(repository_root(None)), origin="NEUROSCOPE_ALLOWED_HOSTS")
+    return tuple(names)
 
 
 def pairings() -> list[str]:

@@ -6,6 +6,7 @@ The schemas are the only place that knows types, ranges, meanings and built-in v
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,50 @@ from typing import Any
 import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
 from neuroscope.errors import ConfigError
 
 Tree = dict[str, Any]
+
+
+def _is_whole(_: Any, value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_finite(_: Any, value: Any) -> bool:
+    return _is_whole(_, value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_Validator = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_whole, "number": _is_finite}
+    ),
+)
+"""Stricter than JSON schema, for which 8080.0 is an integer and NaN a number that is in every range."""
+
+
+class _TwiceError(Exception):
+    """A key stands twice in one mapping."""
+
+
+class _EachKeyOnce(yaml.SafeLoader):
+    """YAML readers keep the last of two equal keys, so that a setting further up would be lost without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                raise _TwiceError(
+                    f"line {line}: {key.value} is given in line {lines[name]} already. Remove one."
+                )
+            lines[name] = line
+        return node
 
 
 @cache
@@ -27,11 +68,13 @@ def read_schema(path: Path) -> Tree:
 
 
 def read_yaml(path: Path) -> Tree:
-    """A YAML mapping. Raises ConfigError when the file is missing, not YAML or not a mapping."""
+    """A YAML mapping. Raises ConfigError when the file is missing, not YAML, not a mapping, or has a key twice."""
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), _EachKeyOnce)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    except _TwiceError as error:
+        raise ConfigError(f"{path}, {error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if tree is None:
@@ -44,9 +87,7 @@ def read_yaml(path: Path) -> Tree:
 def check(tree: Mapping[str, Any], schema: Tree, *, origin: str) -> None:
     """Raises ConfigError that names the key, what was found and what is accepted."""
     _refuse_unknown_keys(tree, schema, origin)
-    errors = sorted(
-        Draft202012Validator(schema).iter_errors(tree), key=lambda error: list(map(str, error.path))
-    )
+    errors = sorted(_Validator(schema).iter_errors(tree), key=lambda error: list(map(str, error.path)))
     if errors:
         raise ConfigError("\n".join(f"{origin}: {_sentence(error)}" for error in errors))
 
@@ -136,6 +177,8 @@ def _accepted(schema: Any) -> str:
         "minLength": "of length at least",
         "minItems": "with items, at least",
     }.items():
-        if name in schema:
+        if name in schema and not (name == "pattern" and "examples" in schema):
             words.append(f"{phrase} {schema[name]}")
+    if examples := schema.get("examples"):
+        words.append("as " + " or ".join(map(str, examples)))
     return ", ".join(words)

@@ -219,5 +219,17 @@ def test_loopback_is_recognised() -> None:
     assert [is_loopback(a) for a in ("0.0.0.0", "::", "10.0.0.1", "example.org", "")] == [False] * 5
 
 
+def test_an_origin_is_known_without_its_schemes_own_port() -> None:
+    given = ["https://a.example:443", "http://b.example:80", "https://c.example:80", "http://d.example:4430"]
+    origins = policy([80, 8081], origins=given).origins
+    assert {
+        "https://a.example",
+        "http://b.example",
+        "https://c.example:80",
+        "http://d.example:4430",
+    } <= origins
+    assert {"http://localhost", "http://localhost:8081"} <= origins
+
+
 def test_a_policy_does_not_show_its_key() -> None:
     assert "secret" not in repr(policy([1], key="secret"))

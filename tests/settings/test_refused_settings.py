@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,20 @@ from neuroscope.errors import ConfigError
 from neuroscope.settings import schema as schemas
 
 ROOT = Path(__file__).parents[2]
+
+
+def numbers(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The settings that take numbers."""
+    for name, child in schema["properties"].items():
+        if "properties" in child:
+            yield from numbers(child, f"{prefix}{name}.")
+        elif {"number", "integer"} & set(
+            child["type"] if isinstance(child["type"], list) else [child["type"]]
+        ):
+            yield f"{prefix}{name}"
+
+
+NUMBERS = list(numbers(schemas.read_schema(ROOT / "workflow/schemas/config.schema.yaml")))
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +87,116 @@ def test_a_section_is_no_setting() -> None:
         ("results", "results", "results is 'results', must be string, matching"),
         ("device", "gpu", "device is 'gpu'"),
         ("sweep.outlier_norm", 1, "must be number, more than 1"),
+        ("serve.heartbeat_s", "15", "serve.heartbeat_s is '15', must be number, more than 0, at most 3600"),
+        ("serve.heartbeat_s", -1, "serve.heartbeat_s is -1, must be number, more than 0"),
+        ("serve.port", 8080.0, "serve.port is 8080.0, must be integer"),
         ("training.held_out", 1, "less than 1"),
     ],
 )
 def test_a_wrong_value_is_refused_with_type_range_and_meaning(key: str, value: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)):
         settings.load(overrides={key: value})
+
+
+@pytest.mark.parametrize("key", sorted(NUMBERS))
+@pytest.mark.parametrize("value", [".nan", ".inf", "-.inf"])
+def test_no_number_may_be_nan_or_infinite(checkout: Path, key: str, value: str) -> None:
+    *sections, name = key.split(".")
+    lines = [f"{'  ' * depth}{section}:" for depth, section in enumerate(sections)]
+    config = checkout / "config/config.yaml"
+    config.write_text("\n".join([*lines, f"{'  ' * len(sections)}{name}: {value}\n"]))
+    with pytest.raises(
+        ConfigError, match=rf"config.yaml: {re.escape(key)} is -?(nan|inf), must be (number|integer)"
+    ):
+        settings.load()
+    with pytest.raises(ConfigError, match=rf"{re.escape(key)} is -?(nan|inf), must be"):
+        settings.load(config=write(config, {}), overrides={key: float(value.replace(".", ""))})
+
+
+ALONE = (
+    "must be string, as box.example or 192.168.1.7. A name or an address alone, without scheme, port or path."
+)
+ORIGIN = "must be string, as https://box.example or http://box.example:3000. Scheme and name, with the port"
+
+
+@pytest.mark.parametrize("host", ["http://x", "x:80", "x/y", "", " ", "a b", "*", "*.x", "x\n", "[::1]:80"])
+def test_an_allowed_host_is_a_name_alone(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"serve.allowed_hosts.1 is {host!r}, {ALONE}")):
+        settings.load(overrides={"serve.allowed_hosts": ["box.example", host]})
+    monkeypatch.setenv("NEUROSCOPE_ALLOWED_HOSTS", f"box.example, {host}")
+    if host.strip() in ("", "x"):
+        assert settings.more_allowed_hosts() == ("box.example", *host.split())
+        return
+    with pytest.raises(
+        ConfigError, match=re.escape(f"NEUROSCOPE_ALLOWED_HOSTS: serve.allowed_hosts.1 is {host!r}, {ALONE}")
+    ):
+        settings.more_allowed_hosts()
+
+
+def test_names_and_addresses_are_allowed_hosts() -> None:
+    hosts = ["box", "Box.Example", "my_service", "10.0.0.1", "::1", "[::1]", "fe80::1"]
+    assert settings.load(overrides={"serve.allowed_hosts": hosts}).serve.allowed_hosts == tuple(hosts)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "box.example",
+        "http://box/",
+        "http://box/x",
+        "http://b?q",
+        "http://u@b",
+        "ftp://b",
+        "null",
+        "*",
+        "http://b\n",
+    ],
+)
+def test_an_allowed_origin_is_scheme_and_name(origin: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"serve.allowed_origins.0 is {origin!r}, {ORIGIN}")):
+        settings.load(overrides={"serve.allowed_origins": [origin]})
+    for right in ("http://box", "https://Box.Example:443", "http://[::1]:3000"):
+        assert settings.load(overrides={"serve.allowed_origins": [right]}).serve.allowed_origins == (right,)
+
+
+@pytest.mark.parametrize("host", ["http://x", "x:80", "[::1]", "", " ", "a/b"])
+def test_the_host_is_an_address_alone(host: str) -> None:
+    words = f"serve.host is {host!r}, must be string, as 127.0.0.1 or ::1. Address both ports bind to, without scheme"
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        settings.load(overrides={"serve.host": host})
+    for right in ("localhost", "0.0.0.0", "::", "fe80::1%eth0"):
+        assert settings.load(overrides={"serve.host": right}).serve.host == right
+
+
+TWICE = [
+    ("serve:\n  port: 1\nresults: a\nserve:\n  port: 2\n", "line 4: serve is given in line 1 already"),
+    ("serve:\n  port: 1\n  host: a\n  port: 2\n", "line 4: port is given in line 2 already"),
+    ("serve: {port: 1, port: 1}\n", "line 1: port is given in line 1 already"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), TWICE)
+def test_a_key_given_twice_is_refused_with_file_and_line(checkout: Path, text: str, words: str) -> None:
+    (checkout / "config/config.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"config.yaml, {words}. Remove one."):
+        settings.load()
+    (checkout / "config/config.yaml").write_text("{}")
+    (checkout / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=rf"mine.yaml, {words}"):
+        settings.from_snakemake({}, files=["mine.yaml"])
+
+
+def test_an_anchor_may_be_merged_and_changed(checkout: Path) -> None:
+    path = checkout / "merged.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: {<<: *b, y: 4}\n")
+    assert schemas.read_yaml(path)["c"] == {"x": 1, "y": 4}
+
+
+def test_a_pairing_with_a_key_twice_is_refused(checkout: Path) -> None:
+    text = (checkout / "config/pairings/smollm2-135m.yaml").read_text()
+    (checkout / "config/pairings/mine.yaml").write_text(f"{text}\nlayer: 3\n")
+    with pytest.raises(ConfigError, match=r"mine.yaml, line \d+: layer is given in line \d+ already"):
+        settings.load("mine")
 
 
 def test_every_wrong_value_is_reported_at_once(checkout: Path) -> None:

@@ -1,6 +1,6 @@
 # What every rule needs: the settings, where results lie, what a job with a language model asks for.
 
-SETTINGS = settings.from_snakemake(config)
+SETTINGS = settings.from_snakemake(config, files=workflow.configfiles)
 RESULTS = os.path.relpath(SETTINGS.results)
 
 
