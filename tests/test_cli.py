@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shlex
 import shutil
 import socket
@@ -17,6 +19,7 @@ import pytest
 from neuroscope import settings
 from neuroscope.cli import main
 from neuroscope.cli.flags import KEYS
+from neuroscope.errors import shown
 from neuroscope.settings.schema import dotted_keys, read_schema
 from neuroscope.stats import FeatureStats
 
@@ -244,6 +247,66 @@ def test_a_port_in_use_is_named(checkout: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == (
         f"neuroscope: Port {port} on 127.0.0.1 is in use. Choose another with --features-port N.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        ("nowhere.invalid", ""),
+        ("256.1.1.1", ""),
+        ("192.0.2.1", "Cannot assign requested address"),  # of a network that is kept for documents
+        ("2001:db8::1", ""),
+        ("a" * 100, "a part of it is too long"),
+    ],
+)
+def test_an_address_of_another_machine_is_the_hosts_fault_and_not_the_ports(
+    checkout: Path, capsys: pytest.CaptureFixture[str], host: str, reason: str
+) -> None:
+    assert main(["serve", "--host", host, "--port", str(free_port())]) == 1
+    said = capsys.readouterr().err
+    assert f"neuroscope: {shown(host)} is not an address of this machine: {reason}" in said
+    assert said.endswith(". Give one with --host, as 127.0.0.1.\n")
+    assert "--port" not in said
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "127.0.0.1"])
+def test_every_name_of_loopback_can_be_checked(checkout: Path, host: str) -> None:
+    ports = ["--port", str(free_port()), "--features-port", str(free_port())]
+    assert main(["serve", "--host", host, *ports, "--check"]) == (
+        1 if host == "::1" and not has_ipv6() else 0
+    )
+
+
+def has_ipv6() -> bool:
+    """Whether this machine has the address ::1."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "is reserved for the system's own services. Choose one from 1024 up with --port N."),
+        (errno.EADDRINUSE, "is in use. Choose another with --port N."),
+        (errno.ENOBUFS, "cannot be bound (No buffer space available). Choose another with --port N."),
+    ],
+)
+def test_a_port_that_cannot_be_had_has_its_own_remedy(
+    checkout: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    words: str,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("socket.create_server", refuse)
+    assert main(["serve", "--port", "80"]) == 1
+    assert capsys.readouterr().err == f"neuroscope: Port 80 on 127.0.0.1 {words}\n"
 
 
 def test_the_two_ports_differ(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:

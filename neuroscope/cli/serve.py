@@ -17,7 +17,10 @@ import yaml
 
 from neuroscope.cli.flags import overrides, with_cores, with_pairing
 from neuroscope.cli.pipeline import run_target
-from neuroscope.errors import ConfigError, NeuroscopeError
+from neuroscope.errors import ConfigError, NeuroscopeError, shown
+
+_OF_THE_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.ENETUNREACH}
+"""What binding says of an address, whatever the port: another machine's, a family that is off, a missing zone."""
 
 
 @click.command()
@@ -72,24 +75,39 @@ def serve(calibrate: bool, check: bool, cores: int | None, **flags: Any) -> None
 
 
 def check_ports(host: str, port: int, features_port: int) -> None:
-    """Raises NeuroscopeError that names the port which cannot be bound, and why."""
+    """Raises NeuroscopeError that names the address or the port which cannot be bound, why, and what to change."""
     if port == features_port:
         raise ConfigError(
             f"--port and --features-port are both {port}; the chat API and the features need one each."
         )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET  # as gunicorn chooses
+    try:
+        socket.getaddrinfo(host, port, family)
+    except (socket.gaierror, UnicodeError) as error:
+        reason = str(error.strerror) if isinstance(error, OSError) else "a part of it is too long"
+        raise _wrong_host(host, reason) from error
     for number, flag in ((port, "--port"), (features_port, "--features-port")):
         try:
-            with socket.create_server((host, number), reuse_port=False):
+            with socket.create_server((host, number), family=family, reuse_port=False):
                 pass
-        except socket.gaierror as error:
-            raise ConfigError(
-                f"--host {host!r} is not an address of this machine: {error.strerror}."
-            ) from error
         except OSError as error:
-            reason = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
-            raise NeuroscopeError(
-                f"Port {number} on {host} {reason}. Choose another with {flag} N."
-            ) from error
+            if error.errno in _OF_THE_ADDRESS:
+                raise _wrong_host(host, os.strerror(error.errno)) from error
+            raise NeuroscopeError(f"Port {number} on {host} {_why(error, flag)}") from error
+
+
+def _wrong_host(host: str, reason: str) -> ConfigError:
+    return ConfigError(
+        f"{shown(host)} is not an address of this machine: {reason}. Give one with --host, as 127.0.0.1."
+    )
+
+
+def _why(error: OSError, flag: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"is in use. Choose another with {flag} N."
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"is reserved for the system's own services. Choose one from 1024 up with {flag} N."
+    return f"cannot be bound ({os.strerror(error.errno or 0)}). Choose another with {flag} N."
 
 
 def _write_config(settled: Any, given: dict[str, Any]) -> Path:
