@@ -1,5 +1,7 @@
 """How gunicorn runs `neuroscope.wsgi`: two ports, one gevent worker, an end within three seconds."""
 
+import signal
+
 from neuroscope import settings
 from neuroscope.errors import NeuroscopeError
 
@@ -20,3 +22,9 @@ graceful_timeout = 3 + _serve.drain_s
 keepalive = 30  # seconds; also the longest a client may take for its headers
 limit_request_line = 8190  # a thousand feature numbers in a URL
 forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody is believed
+
+
+def post_fork(_server, _worker):
+    """Let a worker that is told to end before it has handlers of its own do so: the master's would swallow it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)

@@ -89,6 +89,7 @@ class Inference:
         self._free_places = waiting_places + 1
         self._waiting: deque[Job] = deque()
         self._running: Job | None = None
+        self._abandoned: Job | None = None
         self._arrived: deque[tuple[Job, Any]] = deque()  # written by the native thread, read in the hub
         self._work_to_do = Event()
         self._idle = Event()
@@ -144,6 +145,13 @@ class Inference:
         for job in [*self._waiting, *([self._running] if self._running else [])]:
             self.cancel(job)
 
+    def abandon(self) -> None:
+        """End the running job for whoever waits for it while the thread is still at it: the process is leaving."""
+        job = self._running
+        if job is not None and job is not self._abandoned:
+            self._abandoned = job
+            self._end(job, None)
+
     def wait_idle(self, timeout_s: float) -> bool:
         return bool(self._idle.wait(timeout_s))
 
@@ -153,7 +161,8 @@ class Inference:
                 self._running = self._waiting.popleft()
                 error = self._thread.call(self._work, self._running)
                 self._deliver()
-                self._end(self._running, error)
+                if self._running is not self._abandoned:
+                    self._end(self._running, error)
                 self._running = None
             self._idle.set()
             self._work_to_do.clear()
@@ -171,6 +180,8 @@ class Inference:
     def _deliver(self) -> None:  # in the hub
         while self._arrived:
             job, result = self._arrived.popleft()
+            if job is self._abandoned:
+                continue
             try:
                 job.receive(result)
             except Exception:  # the border of a request: later jobs' results must still be delivered

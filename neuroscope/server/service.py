@@ -123,14 +123,18 @@ class Service:
             watching.stop()
 
     def stop(self, patience_s: float) -> None:
-        """End every answer at its next token, then every stream; first wait `serve.drain_s`."""
+        """End every answer at its next token, or after `patience_s` without one, then every stream.
+
+        First `serve.drain_s` are waited.
+        """
         self.stopping = True
         if self.serve.drain_s:
             self.inference.wait_idle(self.serve.drain_s)
         for generation in list(self._generations):
             generation.shutting_down = True
         self.inference.cancel_all()
-        self.inference.wait_idle(patience_s)
+        if not self.inference.wait_idle(patience_s):
+            self.inference.abandon()
         self.stream.close()
 
     def _enter_stage(self, stage: str) -> None:

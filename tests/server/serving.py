@@ -109,6 +109,14 @@ class Server:
             self.process.send_signal(sig)
         return self.process.wait(seconds)
 
+    def answers(self) -> bool:
+        """Whether the chat's port is open."""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
     def _ended(self) -> bool:
         assert self.process.poll() is None, f"the server ended:\n{self.output}"
         return False

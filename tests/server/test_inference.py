@@ -45,6 +45,24 @@ class Telling:
         self.ends.append(error)
 
 
+def test_an_abandoned_job_ends_once_and_its_later_results_are_dropped(inference: Inference) -> None:
+    goes_on = threading.Event()
+    job = Telling(wait=lambda: goes_on.wait(60) and None)
+    inference.submit(job)
+    assert not inference.wait_idle(0.1)
+    inference.abandon()
+    inference.abandon()
+    assert job.ends == [None]
+    goes_on.set()
+    assert inference.wait_idle(10)
+    assert job.ends == [None]
+    assert job.received == []
+    after = Telling()
+    inference.submit(after)
+    assert inference.wait_idle(10)
+    assert after.received == [0, 1, 2]
+
+
 @pytest.fixture
 def inference() -> Inference:
     return Inference(NativeThread(), 2)

@@ -1,21 +1,16 @@
-"""The process: how it starts, refuses to start, loads behind a healthy port, and ends."""
+"""The process: how it starts, refuses to start, and loads behind a healthy port. Its end is in test_shutdown.py."""
 
 from __future__ import annotations
 
 import json
-import signal
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 from serving import ROOT, EventStream, Server, free_ports, http, launch, serving, wait_until, write_config
-
-SOON = 15.0
-"""Seconds that a busy machine may take to end the server: far under the minute of the scripted load."""
 
 
 def refused_start(folder: Path, *flags: str, conf: bool = True, **env: str) -> tuple[int, str]:
@@ -87,7 +82,7 @@ def test_asking_the_module_for_anything_else_starts_nothing() -> None:
 
 def test_it_is_alive_and_not_ready_while_it_loads(tmp_path: Path) -> None:
     with serving(tmp_path, env={"SCRIPTED_LOAD_SECONDS": "5"}, ready=False) as server:
-        wait_until(lambda: answers(server), seconds=60, what="a port")
+        wait_until(server.answers, seconds=60, what="a port")
         assert http.get(f"{server.chat_url}/healthz").status_code == 200
         ready = http.get(f"{server.chat_url}/readyz")
         assert ready.status_code == 503
@@ -107,93 +102,6 @@ def test_it_is_alive_and_not_ready_while_it_loads(tmp_path: Path) -> None:
             assert server.get("/readyz").status_code == 200
             server.chat("now")
             assert early.until("generation_complete")
-
-
-def answers(server: Server) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", server.port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def children(server: Server) -> list[psutil.Process]:
-    return list(psutil.Process(server.process.pid).children(recursive=True))
-
-
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT], ids=["term", "int"])
-def test_the_end_comes_soon_with_a_last_event_for_everyone(tmp_path: Path, sign: int) -> None:
-    with serving(tmp_path, serve={"max_streams": 210}) as server:
-        streams = [EventStream(server.features_port) for _ in range(200)]
-        openings = [stream.blocks() for stream in streams]
-        for blocks in openings:
-            next(blocks)
-        stuck = socket.create_connection(("127.0.0.1", server.features_port))
-        stuck.sendall(b"GET /v1/features/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        idle = socket.create_connection(("127.0.0.1", server.port))
-        body = (
-            b'{"stream": true, "messages": [{"role": "user", "content": "[delay=0.1] ' + b"w " * 200 + b'"}]}'
-        )
-        chat = socket.create_connection(("127.0.0.1", server.port))
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        chat.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        streams[0].take(2)
-        workers = children(server)
-        started = time.monotonic()
-        status = server.stop(sign)
-        assert time.monotonic() - started < SOON
-        assert status == 0
-        assert not any(worker.is_running() for worker in workers)
-        for stream in streams:
-            *_, complete, shutdown = list(stream.events())
-            assert complete.data["finish_reason"] == "shutdown"
-            assert shutdown.name == "shutdown"
-            stream.close()
-        answer = b""
-        while piece := chat.recv(65536):
-            answer += piece
-        assert b'"code":"shutdown"' in answer
-        assert b"data: [DONE]" in answer
-        for connection in (stuck, idle, chat):
-            connection.close()
-        assert "Traceback" not in server.output
-
-
-def test_an_answer_may_be_finished_when_the_drain_time_allows(tmp_path: Path) -> None:
-    with serving(tmp_path, serve={"drain_s": 30}) as server:
-        body = {"messages": [{"role": "user", "content": "[delay=0.2] a b c d e"}], "stream": True}
-        with http.stream("POST", f"{server.chat_url}/v1/chat/completions", json=body) as response:
-            lines = response.iter_lines()
-            next(lines)
-            server.process.send_signal(signal.SIGTERM)
-            rest = list(lines)
-        assert "data: [DONE]" in rest
-        assert any('"content":" e"' in line for line in rest)
-        assert server.process.wait(20) == 0
-
-
-def test_a_whole_answer_in_the_making_gets_a_503(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        body = b'{"messages": [{"role": "user", "content": "[prefill=60] never"}]}'
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as waiting:
-            waiting.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            wait_until(lambda: server.get("/readyz").json()["queue"]["running"], what="the model to be busy")
-            server.stop()
-            answer = waiting.recv(65536)
-        assert answer.startswith(b"HTTP/1.1 503")
-        assert b'"code":"shutdown"' in answer
-
-
-@pytest.mark.parametrize("early", [True, False], ids=["booting", "loading"])
-def test_it_ends_before_it_is_ready(tmp_path: Path, early: bool) -> None:
-    with serving(tmp_path, env={"SCRIPTED_LOAD_SECONDS": "60"}, ready=False) as server:
-        wait_until(lambda: answers(server), what="a port")
-        if not early:
-            assert server.get("/readyz").json()["status"] == "loading"
-        started = time.monotonic()
-        assert server.stop() == 0
-        assert time.monotonic() - started < SOON
 
 
 def test_the_banner_says_where_and_what(server: Server) -> None:
@@ -223,15 +131,6 @@ def test_the_commands_of_the_banner_work(server: Server, tmp_path: Path) -> None
         [sys.executable, "-c", snippet], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stdout.strip() == "Where is Paris?"
-
-
-def test_a_killed_master_leaves_no_worker_behind(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        (worker,) = children(server)
-        server.process.kill()
-        server.process.wait()
-        worker.wait(SOON)
-        assert not answers(server)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
