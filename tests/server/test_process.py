@@ -65,6 +65,13 @@ def test_a_wrong_setting_is_named_without_a_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
+def test_a_host_that_could_never_match_is_named(tmp_path: Path) -> None:
+    status, output = refused_start(tmp_path, NEUROSCOPE_ALLOWED_HOSTS="http://box.example")
+    assert status != 0
+    assert "NEUROSCOPE_ALLOWED_HOSTS: serve.allowed_hosts.0 is 'http://box.example', must be" in output
+    assert "Traceback" not in output
+
+
 def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -> None:
     status, output = refused_start(
         tmp_path, SCRIPTED_LOAD_ERROR="The model is on the moon. Fetch it with `rocket`."

@@ -272,3 +272,17 @@ def test_without_gemma_the_error_names_the_pairing_that_needs_nothing(checkout: 
     )
     assert failed.returncode == 1
     assert "NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 8 labels" in failed.stderr
+
+
+def test_a_key_given_twice_stops_the_run_with_file_and_line(checkout: Checkout) -> None:
+    more = checkout.root / "more.yaml"
+    more.write_text("ranking:\n  top_k: 3\nranking:\n  top_k: 5\n")
+    done = checkout.snakemake("--dry-run", "corpus", "--configfile", str(more), check=False)
+    assert done.returncode != 0
+    assert f"{more}, line 3: ranking is given in line 1 already. Remove one." in done.stdout + done.stderr
+    config = checkout.root / "config/config.yaml"
+    config.write_text(f"{config.read_text()}\nresults: '{{pairing}}'\n")
+    done = checkout.snakemake("--dry-run", "corpus", check=False)
+    assert done.returncode != 0
+    assert "config.yaml, line" in done.stdout + done.stderr
+    assert "results is given in line" in done.stdout + done.stderr
