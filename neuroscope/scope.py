@@ -19,8 +19,9 @@ from neuroscope.manifest import SourcesLock
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
+from neuroscope.pairing_sae import load_pairing_sae
 from neuroscope.ranking import Ranking, select
-from neuroscope.sae import SparseActs, load_sae
+from neuroscope.sae import SparseActs
 from neuroscope.settings import Settings
 from neuroscope.settings import load as load_settings
 
@@ -128,13 +129,7 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
     )
     backend = TorchBackend(model, tokenizer, pairing.layer)
     enter_stage("loading the SAE")
-    sae = load_sae(
-        sae_file,
-        format=pairing.sae.format,
-        input_norm=pairing.sae.input_norm,
-        device=str(backend.device),
-        decoder=settings.serve.decoder,
-    )
+    sae = load_pairing_sae(pairing, sae_file, device=str(backend.device), decoder=settings.serve.decoder)
     chat = ChatTokenizer(tokenizer, end_ids=backend.end_ids)
     engine = Engine(backend, sae, chat, decoder=settings.serve.decoder)
     enter_stage("opening the results")

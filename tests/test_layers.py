@@ -27,6 +27,7 @@ LAYERS = {
     "label_export": 3,
     "label_files": 3,
     "labels": 3,
+    "pairing_sae": 3,
     "store": 3,
     "identity": 3,
     "manifest": 3,

@@ -1,7 +1,7 @@
 """Every pairing on the hub, whole: fetched, loaded, hooked, encoded, streamed, from miniatures in the real layouts.
 
 The fake hub serves, under the names that the pairing gives, a random model of the pairing's own family and depth and
-an SAE of its own format; nothing of the pairing is overridden but the number type.
+an SAE of its own format; nothing of the pairing is overridden but the number type and what is said of the width.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ def files_in(folder: Path) -> dict[str, bytes]:
 LOAD = """
 import json, sys
 import neuroscope
+from neuroscope.settings import load_pairing
 found = {}
-for name in sys.argv[2:]:
+for name in sys.argv[3:]:
     overrides = {"dtype": "float32", "device": "cpu", "results": sys.argv[1] + "/{pairing}"}
+    overrides |= {"sae.path": load_pairing(name).sae.path, "sae.width": int(sys.argv[2])}
     scope = neuroscope.load(name, overrides=overrides)
     answer = list(scope.generate("Paris is", max_tokens=3, temperature=0))
     found[name] = {
@@ -108,7 +110,7 @@ def loaded(miniatures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         }
         environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(work / "home"), "HF_HUB_DISABLE_XET": "1"}
         done = subprocess.run(
-            [sys.executable, "-c", LOAD, str(work / "results"), *ON_THE_HUB],
+            [sys.executable, "-c", LOAD, str(work / "results"), str(D_SAE), *ON_THE_HUB],
             env=environment | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,

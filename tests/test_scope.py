@@ -17,7 +17,7 @@ from fakes.tiny import D_SAE, TINY_LAYER
 import neuroscope
 from neuroscope import settings as neuroscope_settings
 from neuroscope.engine import Engine, Sampling
-from neuroscope.errors import ArtefactError, ConfigError
+from neuroscope.errors import ArtefactError, ConfigError, SAEFormatError
 from neuroscope.identity import fingerprint_of
 from neuroscope.known import Known
 from neuroscope.models.loading import load_tokenizer
@@ -135,6 +135,18 @@ def test_statistics_of_another_layer_are_refused_by_name(home: Path) -> None:
     stats = write_stats(home, layer=2)
     with pytest.raises(ArtefactError, match="layer: made with 2, in use is 1"):
         neuroscope.load(overrides={"ranking.stats": str(stats)})
+
+
+def test_an_sae_of_another_width_is_refused_with_both_numbers(home: Path, tiny_sae_path: Path) -> None:
+    said = rf"has {D_SAE} features, sae.width says 16384\. .* \(--sae-width\) to {D_SAE}\."
+    with pytest.raises(SAEFormatError, match=said):
+        neuroscope.load(overrides={"sae.source": str(tiny_sae_path), "sae.width": "16k"})
+
+
+def test_an_sae_whose_width_nobody_said_is_taken_as_it_is(home: Path, tiny_sae_path: Path) -> None:
+    shutil.copy(tiny_sae_path, home / "mine.npz")
+    scope = neuroscope.load(overrides={"sae.source": str(home / "mine.npz")})
+    assert (scope.settings.pairing.sae.width, scope.engine.sae.d_sae) == (None, D_SAE)
 
 
 def test_an_unknown_pairing_is_refused(home: Path) -> None:

@@ -200,6 +200,23 @@ def test_a_path_of_ones_own_keeps_its_own_l0() -> None:
     assert (pairing.published, pairing.neuronpedia) == (values.Published(l0=139), None)
 
 
+def test_a_path_of_another_layer_is_refused_until_the_layer_is_set_too() -> None:
+    path = "layer_12/width_16k/average_l0_82/params.npz"
+    with pytest.raises(ConfigError, match=r"is of layer 12, layer is 20\. Set layer \(--sae-layer\) to 12"):
+        settings.load(overrides={"sae.path": path})
+    assert settings.load(overrides={"sae.path": path, "layer": 12}).pairing.layer == 12
+    before = {"sae.path": "blocks.8.hook_resid_pre/", "layer": 7}
+    assert settings.load(overrides=before).pairing.sae.path == before["sae.path"]
+
+
+def test_the_width_of_another_sae_is_what_its_path_says_or_unknown(tmp_path: Path) -> None:
+    wide = settings.load(overrides={"sae.path": "layer_20/width_65k/average_l0_61/params.npz"})
+    assert wide.pairing.sae.width == 65536
+    assert settings.load(overrides={"sae.path": "layer_20/mine.npz"}).pairing.sae.width is None
+    given = {"sae.source": str(tmp_path), "sae.path": "mine.npz", "sae.width": "16k"}
+    assert settings.load(overrides=given).pairing.sae.width == 16384
+
+
 def test_the_pairings_own_values_given_as_flags_change_nothing() -> None:
     given = {
         "model": "google/gemma-2-2b-it",

@@ -52,14 +52,15 @@ def replace_fields(pairing: Pairing, config: Mapping[str, Any], root: Path) -> P
     """
     given = {key: value for key, value in (config.get("sae") or {}).items() if value is not None}
     layer = pairing.layer if config.get("layer") is None else config["layer"]
-    width = parse_width(given.pop("width", pairing.sae.width))
+    if "source" in given:
+        given["source"] = _source(given["source"], root)
+    width = parse_width(given.pop("width")) if "width" in given else _width_of(given, pairing)
     sae = replace(pairing.sae, width=width, **given)
     if "source" in given:
-        sae = replace(
-            sae, source=_source(sae.source, root), path=given.get("path", _path_in(sae.source, pairing))
-        )
+        sae = replace(sae, path=given.get("path", _path_in(sae.source, pairing)))
     if "path" not in given and (sae.path is not None or "source" not in given):
         sae = replace(sae, path=_path_at(sae.path, layer, width, pairing))
+    _check_layer(sae.path or "", layer)
     model = _source(config.get("model") or pairing.model, root)
     changed = replace(pairing, model=model, sae=sae, layer=layer, dtype=config.get("dtype") or pairing.dtype)
     if (model, sae.uri, layer) == (pairing.model, pairing.sae.uri, pairing.layer):
@@ -105,7 +106,26 @@ def _path_in(source: str, pairing: Pairing) -> str | None:
     return pairing.sae.path if "://" in source or not Path(source).is_file() else None
 
 
-def _path_at(path: str | None, layer: int, width: int, pairing: Pairing) -> str | None:
+def _width_of(given: Mapping[str, Any], pairing: Pairing) -> int | None:
+    """The width when none was set: the pairing's is about the pairing's SAE, not about another path or source."""
+    path, source = given.get("path", pairing.sae.path), given.get("source", pairing.sae.source)
+    if (path, source) == (pairing.sae.path, pairing.sae.source):
+        return pairing.sae.width
+    return layout.width_in(path or "", source)
+
+
+def _check_layer(path: str, layer: int) -> None:
+    """Raises ConfigError when the path of an SAE names another layer; how wide one is shows when it is loaded."""
+    named = layout.layer_in(path)
+    if named is not None and "resid_pre" in path:
+        named -= 1  # the input of layer 8 is what layer 7 puts out
+    if named not in (None, layer):
+        raise ConfigError(
+            f"The SAE's path {path!r} is of layer {named}, layer is {layer}. Set layer (--sae-layer) to {named}."
+        )
+
+
+def _path_at(path: str | None, layer: int, width: int | None, pairing: Pairing) -> str | None:
     """`path` for another layer or width, where its layout names them; else the SAE must be given too."""
     if (layer, width) == (pairing.layer, pairing.sae.width):
         return path
@@ -117,7 +137,7 @@ def _path_at(path: str | None, layer: int, width: int, pairing: Pairing) -> str 
     moved: str | None = path
     if layer != pairing.layer:
         moved = _named(layout.at_layer(path, layer), "layer", path)
-    if width != pairing.sae.width:
+    if width is not None and width != pairing.sae.width:
         moved = _named(layout.at_width(moved or path, width), "width", path)
     return moved
 

@@ -18,7 +18,8 @@ class SaeSource:
     path: str | None
     format: str
     input_norm: str | None
-    width: int
+    width: int | None
+    """Number of features; None when another source was given and neither the user nor its path says one."""
 
     @property
     def uri(self) -> str:

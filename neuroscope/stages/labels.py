@@ -17,7 +17,7 @@ from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import LabelError
 from neuroscope.manifest import SourcesLock
 from neuroscope.models.loading import load_model
-from neuroscope.sae import load_sae
+from neuroscope.pairing_sae import load_pairing_sae
 from neuroscope.settings import Settings
 from neuroscope.store.stage import vocabulary
 
@@ -34,13 +34,7 @@ def make_logits(settings: Settings, *, sae: Path, output: Path) -> None:
         source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
     )
     weights = Path(json.loads(sae.read_text(encoding="utf-8"))["path"])
-    decoder = load_sae(
-        weights,
-        format=pairing.sae.format,
-        input_norm=pairing.sae.input_norm,
-        device=str(model.device),
-        decoder=True,
-    ).W_dec
+    decoder = load_pairing_sae(pairing, weights, device=str(model.device)).W_dec
     if decoder is None:
         raise LabelError(f"{weights} has no decoder: promoted tokens cannot be computed without one.")
     compute_logits(

@@ -12,7 +12,7 @@ from neuroscope.manifest import Fingerprint, SourcesLock, library_versions
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
-from neuroscope.sae import load_sae
+from neuroscope.pairing_sae import load_pairing_sae
 from neuroscope.settings import Settings
 from neuroscope.sweep.activations import Instrument
 
@@ -31,13 +31,7 @@ def load_instrument(
     )
     backend = TorchBackend(model, tokenizer, pairing.layer)
     weights = _sae_file(sae)
-    autoencoder = load_sae(
-        weights,
-        format=pairing.sae.format,
-        input_norm=pairing.sae.input_norm,
-        device=str(backend.device),
-        decoder=decoder,
-    )
+    autoencoder = load_pairing_sae(pairing, weights, device=str(backend.device), decoder=decoder)
     if autoencoder.d_in != backend.d_model:
         raise ModelError(
             f"The SAE at {weights} reads {autoencoder.d_in} dimensions, the residual stream of "
@@ -65,7 +59,7 @@ def _sae_file(path: Path) -> Path:
         return Path(json.loads(path.read_text(encoding="utf-8"))["path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
-            f"{path} does not say where the SAE is ({error}). Make it anew with `snakemake sae`."
+            f"{path} does not say where the SAE is ({error}). Make it anew with `snakemake --cores 4 sae`."
         ) from error
 
 
