@@ -13,10 +13,13 @@ from pathlib import Path
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint
 from neuroscope.settings import Settings
+from neuroscope.settings.commands import with_pairing
 from neuroscope.stats import CalibrationStats, read_stats_document
 from neuroscope.store import Results, open_results
 from neuroscope.verification import FILE as VERIFICATION
 from neuroscope.verification import Verification, read_verification
+
+MEND = "Make them with: snakemake --cores 4 labels"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,10 +43,9 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
 
     Raises ArtefactError for a stats file that the user named (`ranking.stats`) and that does not fit.
     """
-    mend = f"Make them with: NEUROSCOPE_PAIRING={settings.pairing.name} snakemake --cores 4 labels"
     degraded = []
     results: Results | None = None
-    why = "The results hold none."
+    why = f"The results hold none. {MEND}"
     try:
         results = _fitting_results(settings.results / "results.duckdb", used)
     except ArtefactError as error:
@@ -55,10 +57,10 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
         stats, note = _stats(results, settings.ranking.stratum)
         degraded += note
     if stats is None:
-        degraded.append(f"The feature filter is off, there are no statistics. {why} {mend}")
+        degraded.append(f"The feature filter is off, there are no statistics. {why}")
     labels = results.labels() if results is not None else []
     if not labels:
-        degraded.append(f"Features are shown by number, there are no labels. {why} {mend}")
+        degraded.append(f"Features are shown by number, there are no labels. {why}")
     verification = fitting_verification(settings, used)
     if verification is not None and verification.off:
         degraded.append(
@@ -72,7 +74,7 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
         labels=tuple(texts.get(index, f"feature_{index}") for index in range(used.d_sae)),
         label_sources=dict(Counter(row.source for row in labels)),
         verification=verification,
-        degraded=tuple(degraded),
+        degraded=tuple(with_pairing(sentence, settings.pairing.name) for sentence in degraded),
     )
 
 
@@ -80,7 +82,9 @@ def _fitting_results(path: Path, used: Fingerprint) -> Results:
     results = open_results(path)
     if differences := results.fingerprint().mismatches(used):
         results.close()
-        raise ArtefactError(f"{path.name} is about something else and not used ({'; '.join(differences)}).")
+        raise ArtefactError(
+            f"{path.name} is about something else and not used ({'; '.join(differences)}). {MEND}"
+        )
     return results
 
 

@@ -161,7 +161,7 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """Raises ArtefactError when it is missing or not a manifest."""
-        tree = _read_json(path, "Make the results with `snakemake labels`.")
+        tree = _read_json(path, "Make the results with `snakemake --cores 4 labels`.")
         try:
             files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}
             return cls(Fingerprint.from_dict(tree["fingerprint"]), files)
@@ -176,12 +176,12 @@ class Manifest:
             entry = self.files.get(name)
             if entry is None or not (folder / name).is_file():
                 raise ArtefactError(
-                    f"{folder / name} is missing. Make the results anew with `snakemake labels`."
+                    f"{folder / name} is missing. Make the results anew with `snakemake --cores 4 labels`."
                 )
             if file_sha256(folder / name) != entry.sha256:
                 raise ArtefactError(
                     f"{folder / name} is not the file that manifest.json describes: it was changed or "
-                    "damaged. Make the results anew with `snakemake labels`."
+                    "damaged. Make the results anew with `snakemake --cores 4 labels`."
                 )
 
 

@@ -328,7 +328,7 @@ def test_a_file_that_is_cut_while_it_is_read_is_said_to_be(path: Path) -> None:
     results = Results(path, Cut())  # type: ignore[arg-type]
     for question in (lambda: results.feature(0), lambda: results.stats("all"), results.labels, results.meta):
         with pytest.raises(
-            ArtefactError, match="cut or changed in place: make it anew with `snakemake labels`"
+            ArtefactError, match="cut or changed in place: make it anew with `snakemake --cores 4 labels`"
         ):
             question()
 

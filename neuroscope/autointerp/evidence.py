@@ -71,7 +71,7 @@ def scan(path: Path) -> tuple[pl.LazyFrame, list[str]]:
         return frame, frame.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ArtefactError(
-            f"{path} cannot be read: {error}. Make it anew with `snakemake labels`."
+            f"{path} cannot be read: {error}. Make it anew with `snakemake --cores 4 labels`."
         ) from error
 
 

@@ -46,6 +46,7 @@ def show_calibration(
     import numpy as np
 
     from neuroscope import settings, store
+    from neuroscope.settings.commands import commands_name
     from neuroscope.stats import CalibrationStats
 
     if stats is None and (strata or not as_json):
@@ -57,7 +58,9 @@ def show_calibration(
     if stats is not None:
         measured = CalibrationStats.from_json(stats)
     else:
-        with store.open_results(settings.load(pairing).results / "results.duckdb") as results:
+        settled = settings.load(pairing)
+        path = settled.results / "results.duckdb"
+        with commands_name(settled.pairing.name), store.open_results(path) as results:
             measured = results.stats(stratum)
             labels = {row.feature: row.label for row in results.labels()}
     rows = [
@@ -78,8 +81,10 @@ def _show_strata(settled: Settings, as_json: bool) -> None:
     """Tokens and mean L0 of each stratum in the sweep; FVU where `neuroscope verify` has measured it."""
     from neuroscope import store
     from neuroscope.known import fitting_verification
+    from neuroscope.settings.commands import commands_name, with_pairing
 
-    with store.open_results(settled.results / "results.duckdb") as results:
+    name, path = settled.pairing.name, settled.results / "results.duckdb"
+    with commands_name(name), store.open_results(path) as results:
         swept = (results.meta()["sweep"] or {}).get("strata", {})
         verification = fitting_verification(settled, results.fingerprint())
     fidelity = {} if verification is None else {**verification.strata, "all": verification.overall}
@@ -95,7 +100,8 @@ def _show_strata(settled: Settings, as_json: bool) -> None:
     ]
     show(rows, as_json=as_json, empty="The results have no report of their sweep.")
     if verification is None:
-        click.echo("FVU is not measured yet. Measure it with: neuroscope verify", err=True)
+        hint = "FVU is not measured yet. Measure it with: neuroscope verify"
+        click.echo(with_pairing(hint, name), err=True)
     else:
         for warning in verification.warnings:
             click.echo(warning, err=True)

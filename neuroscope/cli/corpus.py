@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -45,19 +46,31 @@ def build(
 def show_corpus(pairing: str | None, as_json: bool) -> None:
     """What the corpus holds: documents and licence of each source, and what was left out and why."""
     from neuroscope import settings
+    from neuroscope.settings.commands import commands_name
 
-    path = settings.load(pairing).results / "corpus.json"
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CorpusError(
-            f"There is no corpus at {path.parent}. Build it with: neuroscope corpus build"
-        ) from error
+    settled = settings.load(pairing)
+    with commands_name(settled.pairing.name):
+        report = _read_report(settled.results / "corpus.json")
     rows = [
         {**source, "skipped": source["skipped"] if as_json else _reasons(source["skipped"])}
         for source in report["sources"]
     ]
     show(rows, as_json=as_json, empty="The corpus is empty.")
+
+
+def _read_report(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CorpusError(
+            f"There is no corpus at {path.parent}. Build it with: neuroscope corpus build"
+        ) from error
+    except OSError as error:
+        raise CorpusError(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
+    except ValueError as error:
+        raise CorpusError(
+            f"{path} is no JSON: {error}. Delete it, then build it anew with: neuroscope corpus build"
+        ) from error
 
 
 def _reasons(skipped: dict[str, int]) -> str:

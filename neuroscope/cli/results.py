@@ -23,9 +23,11 @@ def open_own_results(settings: Settings) -> Results:
     Raises ArtefactError when they are missing, damaged, or about another model, SAE or layer.
     """
     from neuroscope import store
+    from neuroscope.settings.commands import commands_name
 
     path = settings.results / "results.duckdb"
-    results = store.open_results(path)
+    with commands_name(settings.pairing.name):
+        results = store.open_results(path)
     if differences := _differences(results, settings.pairing):
         results.close()
         raise ArtefactError(

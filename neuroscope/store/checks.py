@@ -7,7 +7,7 @@ from pathlib import Path
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint, Manifest
 
-REMEDY = "Make it anew with `snakemake labels`."
+REMEDY = "Make it anew with `snakemake --cores 4 labels`."
 
 
 def check_against_manifest(path: Path) -> Fingerprint:
@@ -16,7 +16,9 @@ def check_against_manifest(path: Path) -> Fingerprint:
     Raises ArtefactError that says what is missing or differs.
     """
     if not path.is_file():
-        raise ArtefactError(f"There is no results database at {path}. Make it with `snakemake labels`.")
+        raise ArtefactError(
+            f"There is no results database at {path}. Make it with `snakemake --cores 4 labels`."
+        )
     if write_ahead_log(path).exists():
         raise ArtefactError(
             f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is left. "

@@ -34,7 +34,7 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
     except duckdb.Error as error:
         connection.close()
         raise ArtefactError(
-            f"{path} cannot be opened as a results database: {error}. Make it anew with `snakemake labels`."
+            f"{path} cannot be opened as a results database: {error}. Make it anew with `snakemake --cores 4 labels`."
         ) from error
     return connection
 

@@ -49,7 +49,7 @@ def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True)
         results.close()
         raise ArtefactError(
             f"{path} and its manifest were made by different runs: {'; '.join(differences)}. "
-            "Make both anew with `snakemake labels`."
+            "Make both anew with `snakemake --cores 4 labels`."
         )
     return results
 
@@ -184,7 +184,7 @@ class Results:
         except duckdb.IOException as error:
             raise ArtefactError(
                 f"{self.path} cannot be read any more ({error}). It was cut or changed in place: make it anew with "
-                "`snakemake labels`, then restart what reads it."
+                "`snakemake --cores 4 labels`, then restart what reads it."
             ) from error
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:

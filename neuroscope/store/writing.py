@@ -89,7 +89,7 @@ def _read(rows: Rows) -> pl.DataFrame:
         return pl.read_parquet(rows)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ArtefactError(
-            f"{rows} cannot be read: {error}. Make it anew with `snakemake labels`."
+            f"{rows} cannot be read: {error}. Make it anew with `snakemake --cores 4 labels`."
         ) from error
 
 
@@ -113,7 +113,7 @@ def _check_features(given: Mapping[str, pl.DataFrame | None], d_sae: int) -> Non
         if features.min() < 0 or features.max() >= d_sae:
             raise ArtefactError(
                 f"The {name} are about features {features.min()} to {features.max()}; this SAE has {d_sae}. "
-                "They belong to another SAE: make them anew with `snakemake labels`."
+                "They belong to another SAE: make them anew with `snakemake --cores 4 labels`."
             )
 
 

@@ -125,7 +125,9 @@ def merge(
     plan = planned(settings, read_index(corpus), samples)
     fingerprint = _common_fingerprint(shards)
     if fingerprint.corpus_sha256 != file_sha256(corpus):
-        raise ArtefactError(f"{corpus} has changed since the sweep. Run `snakemake calibration` again.")
+        raise ArtefactError(
+            f"{corpus} has changed since the sweep. Run `snakemake --cores 4 calibration` again."
+        )
     folder = chunks or settings.results / "chunks"
     paths = [chunk_path(folder, chunk, fingerprint, options) for chunk in plan]
     merged = merge_chunks(plan, paths, fingerprint.d_sae, options)

@@ -327,7 +327,7 @@ def test_results_that_do_not_fit_are_not_used_and_it_serves_all_the_same(
         assert len(ready["degraded"]) == 2
         for sentence in ready["degraded"]:
             assert reason in sentence
-            assert "NEUROSCOPE_PAIRING=tiny snakemake --cores 4 labels" in sentence
+            assert sentence.count("NEUROSCOPE_PAIRING=tiny snakemake --cores 4 labels") == 1
         assert ready["ranking"]["filter"] == "none"
         answer, events = events_of(server, "", "hello", **SEEDED)
         assert answer["choices"][0]["message"]["content"] is not None

@@ -98,7 +98,7 @@ def test_verify_says_what_is_off_and_ends_with_one(
 ) -> None:
     """The checkout's SAE is random: arithmetic, hook, cache and BOS are right, what it explains is not."""
     assert main(["calibrate", "show", "--pairing", PAIRING, "--strata"]) == 0
-    assert "Measure it with: neuroscope verify" in capfd.readouterr().err
+    assert f"Measure it with: NEUROSCOPE_PAIRING={PAIRING} neuroscope verify" in capfd.readouterr().err
     words = ["verify", "--pairing", PAIRING, "--cores", "1", "--tokens", "400"]
     assert main([*words, "--json"]) == 1
     found = json.loads(capfd.readouterr().out)
