@@ -12,6 +12,7 @@ from neuroscope import jobs, settings, stages
 
 min_version("9.27")
 jobs.quote_interpreter()
+settings.choose_pairing(config)  # the command line's alone so far
 
 
 configfile: settings.config_path(settings.repository_root(), None)

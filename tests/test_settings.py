@@ -293,6 +293,17 @@ def test_the_environments_pairing_counts_in_snakemake_unless_config_names_anothe
     assert settings.from_snakemake(CONFIG, pairing="smollm2-135m").pairing.name == "smollm2-135m"
 
 
+def test_a_pairing_on_snakemakes_command_line_comes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where it is config.yaml's own, which the merged mapping cannot tell from nothing asked."""
+    monkeypatch.setenv("NEUROSCOPE_PAIRING", "smollm2-135m")
+    settings.choose_pairing({})
+    assert settings.from_snakemake(CONFIG).pairing.name == "smollm2-135m"
+    settings.choose_pairing({"pairing": "gemma-2-2b-it"})
+    assert settings.from_snakemake(CONFIG).pairing.name == "gemma-2-2b-it"
+
+
 def test_snakemakes_mapping_is_checked_too() -> None:
     with pytest.raises(ConfigError, match=r"config: serve.port is 'x'"):
         settings.from_snakemake({**CONFIG, "serve": {"port": "x"}})

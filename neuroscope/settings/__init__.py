@@ -51,6 +51,7 @@ __all__ = [
     "Sweep",
     "Training",
     "Verify",
+    "choose_pairing",
     "from_snakemake",
     "load",
     "load_pairing",
@@ -78,6 +79,16 @@ def load(
     check(given, schema, origin="overrides")
     name = pairing or given.get("pairing") or os.environ.get("NEUROSCOPE_PAIRING") or tree.get("pairing")
     return _settle(name, merge(tree, given), root)
+
+
+def choose_pairing(asked: Mapping[str, Any]) -> None:
+    """Makes the pairing that `--config` or `--configfile` names the environment's, if they name one.
+
+    `asked` is what Snakemake was given on its command line, before config.yaml. A job reads the merged mapping, which
+    no longer says who named the pairing; the environment is what it inherits.
+    """
+    if isinstance(name := asked.get("pairing"), str):
+        os.environ["NEUROSCOPE_PAIRING"] = name
 
 
 def from_snakemake(
