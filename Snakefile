@@ -12,6 +12,7 @@ from neuroscope import jobs, settings, stages
 
 min_version("9.27")
 jobs.quote_interpreter()
+jobs.end_with_starter()
 settings.choose_pairing(config)  # the command line's alone so far
 
 
@@ -30,7 +31,7 @@ include: "workflow/rules/train.smk"
 
 
 onstart:
-    jobs.hold(SETTINGS.results)
+    jobs.begin(SETTINGS.results)
 
 
 onerror:

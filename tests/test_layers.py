@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "neuroscope"
 
 LAYERS = {
+    "disk": 1,
     "errors": 1,
     "events": 1,
     "sources": 1,
@@ -205,3 +206,9 @@ def test_a_script_is_imports_and_one_call(script: Path) -> None:
     assert all(isinstance(node, ast.Import | ast.ImportFrom) for node in above)
     assert isinstance(call, ast.Expr)
     assert isinstance(call.value, ast.Call)
+    job = call.value.args[0]
+    assert isinstance(job, ast.Constant), "the job is named: what it imports takes seconds"
+    module, _, function = str(job.value).removeprefix("neuroscope.").partition(":")
+    defined = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
+    names = {alias.name for node in defined if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert function in names | {node.name for node in defined if isinstance(node, ast.FunctionDef)}

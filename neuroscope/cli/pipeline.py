@@ -6,15 +6,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 import yaml
+
+from neuroscope.errors import SourceError
+
+WAKE_SECONDS = 0.5
+PATIENCE_SECONDS = 5.0
+"""A run that was asked to stop has this long; its jobs leave within two seconds."""
 
 
 def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) -> None:
@@ -23,8 +31,10 @@ def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) 
     Raises ConfigError before anything runs when the flags do not make valid settings.
     """
     from neuroscope import settings
+    from neuroscope.jobs import STARTED_BY
 
     settled = settings.load(overrides=overrides)
+    _check_cache()
     with tempfile.TemporaryDirectory(prefix="neuroscope-") as folder:
         config = Path(folder) / "flags.yaml"
         config.write_text(yaml.safe_dump(_nested({**overrides, "pairing": settled.pairing.name})))
@@ -39,20 +49,72 @@ def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) 
             "rules",
         ]
         command += ["--configfile", str(config), "--", target]
-        environment = {**os.environ, "NEUROSCOPE_PAIRING": settled.pairing.name}  # the flag comes first
+        environment = {
+            **os.environ,
+            "NEUROSCOPE_PAIRING": settled.pairing.name,  # the flag comes first
+            STARTED_BY: str(os.getpid()),
+        }
         process = subprocess.Popen(command, stdout=sys.stderr.fileno(), cwd=settled.root, env=environment)
         code = _wait(process)
     if code:
         raise click.exceptions.Exit(1)
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Waits for Snakemake, which gets Ctrl-C from the terminal itself and ends its jobs first."""
+def _check_cache() -> None:
+    """Raises SourceError when Snakemake's own cache cannot be made, of which it would say only a traceback."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     try:
-        return process.wait()
-    except KeyboardInterrupt:
+        base.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SourceError(
+            f"The cache folder {base} cannot be made: {error.strerror}. Set XDG_CACHE_HOME to a folder of yours."
+        ) from error
+    if not os.access(base, os.W_OK):
+        raise SourceError(
+            f"The cache folder {base} cannot be written. Set XDG_CACHE_HOME to a folder of yours."
+        )
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Waits for Snakemake. Ctrl-C, SIGTERM and SIGHUP end it, and it ends its jobs first.
+
+    Snakemake ends by itself when this process is killed (jobs.end_with_starter).
+    """
+    with _stop_signals_interrupt():
+        try:
+            while True:  # a signal that another thread takes does not end a wait without an end
+                with suppress(subprocess.TimeoutExpired):
+                    return process.wait(WAKE_SECONDS)
+        except KeyboardInterrupt:
+            _end(process)
+            raise
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks once, whether or not the terminal has asked too; insists after a while, or when asked again."""
+    process.terminate()
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
         process.wait()
-        raise
+
+
+@contextmanager
+def _stop_signals_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt in the block, as Ctrl-C does."""
+
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    # Where one is ignored (nohup) it stays so.
+    heard = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _nested(dotted: Mapping[str, Any]) -> dict[str, Any]:

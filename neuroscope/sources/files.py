@@ -15,6 +15,9 @@ from pathlib import Path
 
 from neuroscope.errors import SourceError
 
+WRITING = "while writing "
+"""Begins the note on an error that kept a file from being written; libraries leave its name out."""
+
 
 def cache_dir() -> Path:
     """`NEUROSCOPE_CACHE`, else `neuroscope` below `XDG_CACHE_HOME` or ~/.cache."""
@@ -81,6 +84,9 @@ def replace_atomically(path: Path) -> Iterator[Path]:
         _flush(temporary)
         temporary.replace(path)
         _flush(path.parent)
+    except Exception as error:
+        error.add_note(f"{WRITING}{path}")
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -105,6 +111,9 @@ def replace_directory_atomically(path: Path) -> Iterator[Path]:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         _flush(path.parent)
+    except Exception as error:
+        error.add_note(f"{WRITING}{path}")
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -213,7 +213,7 @@ def test_a_killed_run_goes_on_and_ends_the_same(
     children = psutil.Process(running.pid).children(recursive=True)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    _, left = psutil.wait_procs(children, timeout=5)
+    _, left = psutil.wait_procs(children, timeout=5)  # seconds; two on an idle machine
     assert left == [], "jobs end with their run"
     checkout.snakemake(target)
     for name in made:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.results import publish_calibration
 
 run(
-    publish_calibration,
+    "neuroscope.stages.results:publish_calibration",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     stats=Path(snakemake.input.stats),

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from neuroscope.corpus.stage import build_chat
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
 
 run(
-    build_chat,
+    "neuroscope.corpus.stage:build_chat",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     documents=Path(snakemake.input.documents),

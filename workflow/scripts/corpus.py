@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from neuroscope.corpus.stage import join
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
 
 run(
-    join,
+    "neuroscope.corpus.stage:join",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     documents=Path(snakemake.input.documents),

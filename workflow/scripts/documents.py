@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from neuroscope.corpus.stage import build_documents
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
 
 run(
-    build_documents,
+    "neuroscope.corpus.stage:build_documents",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     output=Path(snakemake.output.documents),

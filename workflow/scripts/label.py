@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.labels import make_labels
 
 run(
-    make_labels,
+    "neuroscope.stages.labels:make_labels",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     examples=Path(snakemake.input.examples),

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.labels import make_logits
 
 run(
-    make_logits,
+    "neuroscope.stages.labels:make_logits",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     sae=Path(snakemake.input.sae),

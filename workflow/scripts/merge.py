@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.sweep import merge
 
 run(
-    merge,
+    "neuroscope.sweep:merge",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     corpus=Path(snakemake.input.corpus),

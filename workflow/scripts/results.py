@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.results import publish
 
 run(
-    publish,
+    "neuroscope.stages.results:publish",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     stats=Path(snakemake.input.stats),

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.sae import fetch_sae
 
 run(
-    fetch_sae,
+    "neuroscope.stages.sae:fetch_sae",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     output=Path(snakemake.output.provenance),

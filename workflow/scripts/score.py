@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.labels import make_scores
 
 run(
-    make_scores,
+    "neuroscope.stages.labels:make_scores",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     labels=[Path(labels) for labels in snakemake.input.labels],

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.sweep import run_shard
 
 run(
-    run_shard,
+    "neuroscope.sweep:run_shard",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     corpus=Path(snakemake.input.corpus),

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.training.stage import train_sae
 
 run(
-    train_sae,
+    "neuroscope.training.stage:train_sae",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     corpus=Path(snakemake.input.corpus),
