@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 
 from neuroscope import settings
-from neuroscope.cli import main
+from neuroscope.cli import main, pipeline
 from neuroscope.cli.flags import KEYS
 from neuroscope.errors import shown
 from neuroscope.settings.schema import dotted_keys, read_schema
@@ -437,7 +438,83 @@ def test_what_is_not_there_yet_names_the_command_that_makes_it(
     assert main(words) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert re.search("NEUROSCOPE_PAIRING=smollm2-135m (neuroscope corpus build|snakemake --cores 4 labels)", captured.err)
+    assert re.search(
+        "NEUROSCOPE_PAIRING=smollm2-135m (neuroscope corpus build|snakemake --cores 4 labels)", captured.err
+    )
+
+
+@pytest.mark.parametrize("host", ["300.1.1.1", "no-such-host.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_of_this_machine_is_not_blamed_on_the_port(
+    host: str, checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--host", host, "--check"]) == 1
+    assert f"--host {host!r} is not an address of this machine" in capsys.readouterr().err
+
+
+def test_an_empty_list_of_features_is_wrong_usage(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", "show", "--features", ","]) == 2
+    assert "no feature is named" in capsys.readouterr().err
+
+
+def test_a_home_that_cannot_be_written_is_said_before_anything_runs(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(checkout / "file/cache"))
+    assert main(["corpus", "build"]) == 1
+    assert "file/cache cannot be made: Not a directory. Set XDG_CACHE_HOME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "words"),
+    [
+        ("PYTHONIOENCODING=latin-1 {show} >out && cat out", 0, "gr\\u4f60"),
+        (
+            "{show} >/dev/full",
+            1,
+            "neuroscope: The output could not be written: no space is left where it goes.",
+        ),
+        ("{show} >&-", 0, ""),
+        ("{show} | head -1", 0, "feature"),
+    ],
+    ids=["encoding", "full", "closed", "reader"],
+)
+def test_output_that_cannot_go_out_as_it_is(shell: str, code: int, words: str, checkout: Path) -> None:
+    (checkout / "labels.json").write_text('{"7": "gr\\u4f60"}')
+    show = f"{shlex.quote(sys.executable)} -m neuroscope.cli labels show --labels labels.json"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell.format(show=show)], capture_output=True, check=False
+    )
+    assert done.returncode == code, done.stderr
+    said = (done.stdout + done.stderr).decode()
+    assert words in said
+    assert "unexpected" not in said
+
+
+# --- stopping
+
+
+DEAF = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+time.sleep(0.2)
+os.kill(os.getppid(), int(sys.argv[1]))
+time.sleep(60)
+"""
+"""A run that interrupts the command which waits for it, and does not leave when it is asked."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_does_not_stop_when_it_is_asked_is_ended(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "PATIENCE_SECONDS", 0.2)
+    before = signal.getsignal(signal.SIGTERM)
+    with subprocess.Popen([sys.executable, "-c", DEAF, str(int(number))]) as run:
+        with pytest.raises(KeyboardInterrupt):
+            pipeline._wait(run)
+        assert run.returncode == -signal.SIGKILL
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # --- the shell

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -15,6 +18,7 @@ from neuroscope.cli.labels import labels
 from neuroscope.cli.serve import serve
 from neuroscope.cli.verify import verify
 from neuroscope.cli.weights import models, sae
+from neuroscope.disk import disk_failure
 from neuroscope.errors import NeuroscopeError
 
 PROGRAM = "neuroscope"
@@ -56,9 +60,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code; never raises."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words or bool(os.environ.get("NEUROSCOPE_DEBUG"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a label may hold what the terminal's encoding lacks
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app.main(words, prog_name=PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the caller: >&-
+            sys.stdout.flush()
     except Exception as error:  # the border: a bug is told in one line, and whole with --debug
         return _failed(error, debug)
     except SystemExit:  # click's own answer to a reader of our output that left
@@ -83,7 +91,19 @@ def _failed(error: Exception, debug: bool) -> int:
         return error.exit_code
     if debug:
         traceback.print_exception(error)
-    expected = isinstance(error, NeuroscopeError)
-    told = str(error) if expected else f"unexpected {type(error).__name__}: {error} (--debug shows where)"
+    told = _expected(error) or f"unexpected {type(error).__name__}: {error} (--debug shows where)"
     click.echo(f"{PROGRAM}: {told}", err=True)
     return 1
+
+
+def _expected(error: Exception) -> str | None:
+    """The message of a failure that is no bug."""
+    if isinstance(error, NeuroscopeError):
+        return str(error)
+    named = error.filename if isinstance(error, OSError) else None
+    if isinstance(named, str):
+        failure = disk_failure(error, Path(named).parent)
+        return None if failure is None else str(failure)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "The output could not be written: no space is left where it goes."
+    return None

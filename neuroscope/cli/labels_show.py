@@ -120,6 +120,8 @@ def _indices(text: str | None) -> list[int] | None:
         raise click.BadParameter(
             f"{text!r} is not a list of numbers such as 4521,3022", param_hint="--features"
         ) from error
+    if not found:
+        raise click.BadParameter("no feature is named, such as 4521,3022", param_hint="--features")
     if any(index < 0 for index in found):
         raise click.BadParameter("features are counted from 0", param_hint="--features")
     return list(dict.fromkeys(found))
