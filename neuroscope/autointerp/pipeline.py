@@ -6,7 +6,7 @@ Which labeler, which files and when are the workflow's business; what a label sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +20,8 @@ from neuroscope.autointerp.evidence import (
 from neuroscope.autointerp.labeler import Labeler, LabelRequest
 from neuroscope.autointerp.tokens import TokensLabeler
 from neuroscope.autointerp.words import TokenText, Vocabulary
-from neuroscope.labels import Label, LabelSet
+from neuroscope.errors import ArtefactError
+from neuroscope.labels import Label, LabelSet, read_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ def label_features(
 
     `tokens` gives the text of a token id. `labeler` is the rules of `tokens` unless given. `progress` wraps the
     features gone over, as tqdm does. Columns: those of `labels.SCHEMA`, and `rule` (JSON, see `rules`) and `pattern`.
-    Raises ArtefactError when a file is missing or not what the sweep writes.
+    A label that `out` holds already keeps its time: the same evidence gives the same bytes. Raises ArtefactError when
+    a file is missing or not what the sweep writes.
     """
     vocabulary = Vocabulary(tokens)
     labeler = labeler or TokensLabeler(PoolSide.read(pool, labelling=True), vocabulary)
@@ -61,6 +63,7 @@ def label_features(
     )
     promoted, rates, unseen = read_logits(logits), read_firing_rates(stats), held_out_documents(examples)
     features = sorted({*top.rows, *sample.rows})
+    earlier = _labels_in(out)
     created, labels, rules, seen = (
         now().isoformat(timespec="seconds"),
         list[Label](),
@@ -83,17 +86,17 @@ def label_features(
         )
         if result.label is None:
             continue
-        labels.append(
-            Label(
-                feature,
-                labeler.source,
-                result.label,
-                result.confidence,
-                labeler.model,
-                labeler.method,
-                created,
-            )
+        label = Label(
+            feature,
+            labeler.source,
+            result.label,
+            result.confidence,
+            labeler.model,
+            labeler.method,
+            created,
         )
+        before = earlier.get(feature)
+        labels.append(before if before and replace(before, created_at=created) == label else label)
         rules.append(result.rule)
         seen.append(result.pattern)
     LabelSet(tuple(labels)).to_parquet(out, {"rule": rules, "pattern": seen})
@@ -101,3 +104,11 @@ def label_features(
         level: sum(label.confidence == level for label in labels) for level in ("high", "medium", "low")
     }
     return LabelCounts(len(labels), len({*rates, *features}) - len(labels), by_confidence)
+
+
+def _labels_in(out: Path) -> dict[int, Label]:
+    """Feature -> the label that an earlier run gave it; none where there was no run, or its file is damaged."""
+    try:
+        return read_labels(out).by_feature
+    except ArtefactError:
+        return {}

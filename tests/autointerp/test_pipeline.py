@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,47 @@ def test_the_same_evidence_gives_the_same_labels(
     )
     first, again = pl.read_parquet(labelled.labels_path), pl.read_parquet(tmp_path / "again.parquet")
     assert first.drop("created_at").equals(again.drop("created_at"))
+
+
+class Namer:
+    """Names every feature; the one in `renamed` otherwise than before."""
+
+    source, model, method = "claude", "namer", "none"
+
+    def __init__(self, renamed: int | None = None) -> None:
+        self.renamed = renamed
+
+    def label(self, request: LabelRequest) -> LabelResult:
+        name = "another thing" if request.feature == self.renamed else f"thing {request.feature}"
+        return LabelResult(request.feature, "labelled", name, "low")
+
+
+def test_a_label_keeps_the_time_it_was_made_at_until_it_changes(
+    emulated_sweep: Sweep, tmp_path: Path
+) -> None:
+    out = tmp_path / "claude.parquet"
+
+    def label(year: int, renamed: int | None = None) -> bytes:
+        label_features(
+            examples=emulated_sweep.examples,
+            pool=emulated_sweep.pool,
+            tokens=emulated_sweep.world.text,
+            labeler=Namer(renamed),
+            out=out,
+            now=lambda: datetime(year, 1, 1, tzinfo=UTC),
+        )
+        return out.read_bytes()
+
+    first = label(2001)
+    assert label(2002) == first
+    renamed = pl.read_parquet(out)["feature"][0]
+    assert label(2003, renamed) != first
+    years = {row["feature"]: row["created_at"][:4] for row in pl.read_parquet(out).iter_rows(named=True)}
+    assert years.pop(renamed) == "2003"
+    assert set(years.values()) == {"2001"}
+    out.write_bytes(b"damaged")
+    label(2004)
+    assert set(pl.read_parquet(out)["created_at"].str.slice(0, 4)) == {"2004"}
 
 
 class Recorder:
