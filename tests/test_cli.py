@@ -451,6 +451,19 @@ def test_a_host_that_is_not_of_this_machine_is_not_blamed_on_the_port(
     assert f"--host {host!r} is not an address of this machine" in capsys.readouterr().err
 
 
+def test_a_host_may_be_an_ipv6_address(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not every machine that tests has one."""
+    tried = []
+
+    def create_server(address: tuple[str, int], *, family: int, reuse_port: bool) -> socket.socket:
+        tried.append((address, family))
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    assert main(["serve", "--host", "::1", "--port", "8080", "--features-port", "8081", "--check"]) == 0
+    assert tried == [(("::1", port), socket.AF_INET6) for port in (8080, 8081)]
+
+
 def test_an_empty_list_of_features_is_wrong_usage(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", "show", "--features", ","]) == 2
     assert "no feature is named" in capsys.readouterr().err
