@@ -58,9 +58,9 @@ def begin(results: Path | str) -> None:
     asked: list[float] = []
 
     def stop(signum: int, frame: object) -> None:
+        if asked and time.monotonic() - asked[0] > STOP_SECONDS:
+            os._exit(INTERRUPTED)
         if asked:  # a terminal and the command line may both tell us
-            if time.monotonic() - asked[0] > STOP_SECONDS:
-                os._exit(INTERRUPTED)
             return
         asked.append(time.monotonic())
         os.ftruncate(_held[-1].fileno(), 0)
@@ -77,9 +77,13 @@ def end_with_starter() -> None:
     if not starter.isdigit():
         return
 
+    parent = os.getppid()  # the starter, or a wrapper of the interpreter between us
+
     def watch() -> None:
-        while os.getppid() == int(starter):
-            time.sleep(POLL_SECONDS)
+        with suppress(ProcessLookupError):
+            while os.getppid() == parent:
+                os.kill(int(starter), 0)
+                time.sleep(POLL_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-starter", daemon=True).start()
