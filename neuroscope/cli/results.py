@@ -55,7 +55,7 @@ def _differences(results: Results, pairing: Pairing) -> list[str]:
         found,
         model=pairing.model,
         layer=pairing.layer,
-        d_sae=pairing.sae.width,
+        d_sae=found.d_sae if pairing.sae.width is None else pairing.sae.width,
         sae=found.sae if same_file else pairing.sae.uri,
     )
     return found.mismatches(used, keys=COMPARED)
