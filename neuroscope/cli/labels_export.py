@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import click
 from neuroscope.cli.flags import overrides, with_pairing
 from neuroscope.cli.labels_read import labels_of_source, scored_labels
 from neuroscope.cli.results import need_labels, open_own_results
-from neuroscope.cli.terminal import visible
+from neuroscope.cli.terminal import is_terminal, visible
 from neuroscope.errors import ConfigError, LabelError
 
 if TYPE_CHECKING:
@@ -93,6 +92,6 @@ def _write(out: Path, form: str, labels: list[Scored], settings: Settings) -> No
 
 def _print(text: str) -> None:
     """UTF-8 whatever the locale, for a program that reads on; a terminal gets no character that steers it."""
-    if sys.stdout.isatty():
+    if is_terminal():
         text = "".join(f"{visible(line)}\n" for line in text.split("\n")[:-1])
     click.echo(text.encode("utf-8", "replace"), nl=False)

@@ -101,7 +101,12 @@ def columns_here() -> int:
 
 def has_colour() -> bool:
     """Whether stdout is a terminal on which nobody forbade colour (no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def is_terminal() -> bool:
+    """Whether a person reads stdout; it is None where a shell closed it."""
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def echo(text: str) -> None:
