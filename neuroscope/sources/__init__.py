@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from neuroscope.sources.batches import Batches, fetch_batches
 from neuroscope.sources.cached import Cached, cached
 from neuroscope.sources.files import (
     cache_dir,
@@ -26,12 +27,14 @@ from neuroscope.sources.local import resolve_path
 from neuroscope.sources.uri import Resolved, Source, parse
 
 __all__ = [
+    "Batches",
     "Cached",
     "Listing",
     "Resolved",
     "Source",
     "cache_dir",
     "cached",
+    "fetch_batches",
     "file_sha256",
     "folder_sha256",
     "listing",

@@ -5,6 +5,7 @@ all.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import secrets
@@ -116,6 +117,15 @@ def replace_directory_atomically(path: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def held(lock: Path) -> Iterator[None]:
+    """One process works, the others wait; a killed one lets go."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def check_pin(found: str, uri: str, expected: str | None, *, remedy: str) -> None:

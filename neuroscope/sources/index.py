@@ -5,13 +5,10 @@ One file or folder is taken out, checked and kept below `sources/` in the cache;
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from neuroscope.errors import SourceError
@@ -20,6 +17,7 @@ from neuroscope.sources.files import (
     check_pin,
     file_sha256,
     folder_sha256,
+    held,
     path_sha256,
     replace_atomically,
     replace_directory_atomically,
@@ -38,11 +36,11 @@ def resolve_index(source: Source, *, cache: Path, progress: bool) -> Resolved:
     target = folder / source.path.rstrip("/")
     try:
         if not _is_cached(target, source):
-            with _held(folder.with_name(f".{folder.name}.lock")):
+            with held(folder.with_name(f".{folder.name}.lock")):
                 if not _is_cached(target, source):
                     _fetch(source, folder, target, progress)
     except OSError as error:
-        raise disk_error(error, source, cache) from error
+        raise disk_error(error, source.uri, cache) from error
     return Resolved(target, source.uri, source.revision, path_sha256(target))
 
 
@@ -130,12 +128,3 @@ def _check(fetched: Path, source: Source) -> None:
     remedy = "The index, or a proxy, serves another file. Check `python -m pip config list`, or the pin."
     found = folder_sha256(fetched) if fetched.is_dir() else file_sha256(fetched)
     check_pin(found, source.uri, source.sha256, remedy=remedy)
-
-
-@contextmanager
-def _held(lock: Path) -> Iterator[None]:
-    """One process fetches, the others wait; a killed one lets go."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

@@ -73,14 +73,13 @@ def damaged_wheel(source: Source, wheel: Path, error: Exception) -> SourceError:
     )
 
 
-def disk_error(error: OSError, source: Source, cache: Path) -> SourceError:
+def disk_error(error: OSError, uri: str, cache: Path) -> SourceError:
     """The message for a cache that is full or cannot be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SourceError(
-            f"{source.uri}: the disk of the cache ({cache}) is full. Free some space, or set NEUROSCOPE_CACHE "
+            f"{uri}: the disk of the cache ({cache}) is full. Free some space, or set NEUROSCOPE_CACHE "
             "to a folder on another disk; then run the same command again."
         )
     return SourceError(
-        f"{source.uri}: the cache ({cache}) cannot be written: {error}. Set NEUROSCOPE_CACHE to a folder of "
-        "yours."
+        f"{uri}: the cache ({cache}) cannot be written: {error}. Set NEUROSCOPE_CACHE to a folder of yours."
     )
