@@ -10,12 +10,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuroscope import imported
 from neuroscope.errors import ArtefactError
+from neuroscope.imported import FiringPrior
 from neuroscope.manifest import Fingerprint
 from neuroscope.settings import Settings
 from neuroscope.settings.commands import with_pairing
 from neuroscope.stats import CalibrationStats, read_stats_document
-from neuroscope.store import Results, open_results
+from neuroscope.store import FeatureLabel, Results, open_results
 from neuroscope.verification import FILE as VERIFICATION
 from neuroscope.verification import Verification, read_verification
 
@@ -27,7 +29,7 @@ class Known:
     """Statistics and labels that fit, and what is missing."""
 
     results: Results | None
-    stats: CalibrationStats | None
+    stats: CalibrationStats | FiringPrior | None
     labels: tuple[str, ...]
     """One text a feature, `feature_4521` where there is no label."""
     label_sources: dict[str, int]
@@ -43,22 +45,19 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
 
     Raises ArtefactError for a stats file that the user named (`ranking.stats`) and that does not fit.
     """
-    degraded = []
     results: Results | None = None
     why = f"The results hold none. {MEND}"
     try:
         results = _fitting_results(settings.results / "results.duckdb", used)
     except ArtefactError as error:
         why = str(error)
-    stats = None
-    if settings.ranking.stats is not None:
-        stats = _own_stats(Path(settings.ranking.stats), used)
-    elif results is not None:
-        stats, note = _stats(results, settings.ranking.stratum)
-        degraded += note
-    if stats is None:
-        degraded.append(f"The feature filter is off, there are no statistics. {why}")
+    stats, degraded = _stats_in_use(settings, used, results, why)
     labels = results.labels() if results is not None else []
+    if not labels:
+        try:
+            labels = imported_labels(settings, used.d_sae)
+        except ArtefactError as error:
+            why = str(error)
     if not labels:
         degraded.append(f"Features are shown by number, there are no labels. {why}")
     verification = fitting_verification(settings, used)
@@ -76,6 +75,37 @@ def find_known(settings: Settings, used: Fingerprint) -> Known:
         verification=verification,
         degraded=tuple(with_pairing(sentence, settings.pairing.name) for sentence in degraded),
     )
+
+
+def imported_labels(settings: Settings, d_sae: int) -> list[FeatureLabel]:
+    """The labels that were imported from Neuronpedia, for where the results hold none; they have no score.
+
+    Raises ArtefactError for a damaged file, or one about another pair.
+    """
+    found = imported.read_imported_labels(settings.results, settings.pairing.neuronpedia, d_sae)
+    best = found.best(settings.labels.priority).labels
+    return [FeatureLabel(label.feature, label.label, label.source, label.confidence, None) for label in best]
+
+
+def _stats_in_use(
+    settings: Settings, used: Fingerprint, results: Results | None, missing: str
+) -> tuple[CalibrationStats | FiringPrior | None, list[str]]:
+    """The user's own statistics, else the results', else Neuronpedia's rates; and what is to be said of them."""
+    if settings.ranking.stats is not None:
+        return _own_stats(Path(settings.ranking.stats), used), []
+    if results is not None:
+        return _stats(results, settings.ranking.stratum)
+    try:
+        prior = imported.read_prior(settings.results, settings.pairing.neuronpedia, used.d_sae)
+    except ArtefactError as error:
+        prior, missing = None, str(error)
+    if prior is None:
+        return None, [f"The feature filter is off, there are no statistics. {missing}"]
+    note = (
+        f"The filter uses the firing rates that Neuronpedia publishes ({prior.about}), none were measured here; "
+        f"surprise is unknown. {missing}"
+    )
+    return prior, [note]
 
 
 def _fitting_results(path: Path, used: Fingerprint) -> Results:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,6 @@ from neuroscope.errors import ConfigError
 
 if TYPE_CHECKING:
     from neuroscope.sae.autoencoder import SparseActs
-    from neuroscope.stats import CalibrationStats
 
 FILTERS = ("none", "frequency", "surprise", "combined", "frequency_surprise")
 """`combined` is the original specification's "frequency filter, then rank by activation", which by its own
@@ -26,6 +25,17 @@ words equals `frequency`; `frequency_surprise` is the same filter ranked by surp
 
 _DROPS_FREQUENT = frozenset({"frequency", "combined", "frequency_surprise"})
 _ORDERS_BY_SURPRISE = frozenset({"surprise", "frequency_surprise"})
+
+
+class FiringStats(Protocol):
+    """What ranking asks of statistics, whoever measured them."""
+
+    @property
+    def firing_rate(self) -> npt.NDArray[np.float64]:
+        """Share of tokens on which a feature is active, [d_sae]; NaN where unknown."""
+
+    def surprise(self, indices: npt.NDArray[Any], activations: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """z-score of each activation; NaN where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +79,11 @@ class Selection:
     """Features the filter took out before `top_k` were found: those a reader would otherwise have seen."""
 
 
-def select(acts: SparseActs, ranking: Ranking, stats: CalibrationStats | None) -> Selection:
+def select(acts: SparseActs, ranking: Ranking, stats: FiringStats | None) -> Selection:
     """Rank one token's active features, drop those the filter refuses, keep the first `top_k`.
 
-    Without `stats` every filter behaves as `none`; the caller says so. Features with unknown surprise come
-    after those with a score, by activation. Ties go to the lower index.
+    Without `stats` every filter behaves as `none`; the caller says so. A feature of unknown rate
+    is kept. Features with unknown surprise come after those with a score, by activation. Ties go to the lower index.
     """
     indices, activations = acts.indices, acts.values
     wanted = (activations > 0) & (activations >= ranking.min_activation)
@@ -89,7 +99,7 @@ def select(acts: SparseActs, ranking: Ranking, stats: CalibrationStats | None) -
 
     kept = np.ones(len(order), dtype=bool)
     if stats is not None and ranking.filter in _DROPS_FREQUENT:
-        kept = stats.firing_rate[indices[order]] <= ranking.threshold
+        kept = ~(stats.firing_rate[indices[order]] > ranking.threshold)
     shown = np.flatnonzero(kept)[: ranking.top_k]
     walked = int(shown[-1]) + 1 if len(shown) == ranking.top_k else len(order)
     chosen = order[shown]

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class CalibrationStats:
     A feature that never fired has NaN for `mean_firing` and `variance_firing` (there is no such population)
     and 0 for `max_activation`.
     """
+
+    source: ClassVar[str] = "measured"
 
     n_tokens: int
     n_fired: Ints

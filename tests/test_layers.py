@@ -27,6 +27,7 @@ LAYERS = {
     "examples": 3,
     "label_export": 3,
     "label_files": 3,
+    "imported": 3,
     "labels": 3,
     "pairing_sae": 3,
     "store": 3,
@@ -37,6 +38,7 @@ LAYERS = {
     "sweep": 4,
     "training": 4,
     "autointerp": 4,
+    "neuronpedia": 4,
     "engine": 4,
     "known": 4,
     "verify": 4,
@@ -49,7 +51,7 @@ LAYERS = {
 }
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
 
-OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "verify"}
+OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "neuronpedia", "verify"}
 ONLINE = {"engine", "server", "wsgi"}
 """The two halves meet in files: neither imports the other."""
 

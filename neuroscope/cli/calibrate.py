@@ -12,6 +12,7 @@ from neuroscope.cli.output import show
 from neuroscope.cli.pipeline import run_target
 
 if TYPE_CHECKING:
+    from neuroscope.imported import FiringPrior
     from neuroscope.settings import Settings
 
 
@@ -41,7 +42,8 @@ def show_calibration(
 ) -> None:
     """How the SAE describes each kind of text, and the features that fire most often.
 
-    With --json one of the two: features, or with --strata the kinds of text.
+    With --json one of the two: features, or with --strata the kinds of text. Where nothing was measured here, the
+    firing rates that were imported from Neuronpedia are shown, and called so.
     """
     import numpy as np
 
@@ -49,6 +51,9 @@ def show_calibration(
     from neuroscope.settings.commands import commands_name
     from neuroscope.stats import CalibrationStats
 
+    if stats is None and not strata and (prior := _prior(settings.load(pairing))) is not None:
+        _show_prior(prior, top, as_json)
+        return
     if stats is None and (strata or not as_json):
         _show_strata(settings.load(pairing), as_json)
         if strata:
@@ -75,6 +80,36 @@ def show_calibration(
         for feature in np.argsort(-measured.firing_rate, kind="stable")[:top]
     ]
     show(rows, as_json=as_json)
+
+
+def _prior(settled: Settings) -> FiringPrior | None:
+    """Neuronpedia's firing rates, where there are no results to show."""
+    from neuroscope.imported import read_prior
+
+    if (settled.results / "results.duckdb").is_file():
+        return None
+    return read_prior(settled.results, settled.pairing.neuronpedia, settled.pairing.sae.width)
+
+
+def _show_prior(prior: FiringPrior, top: int, as_json: bool) -> None:
+    import numpy as np
+
+    rates = np.nan_to_num(prior.firing_rate, nan=-1.0)
+    rows = [
+        {
+            "feature": int(feature),
+            "firing_rate": float(prior.firing_rate[feature]),
+            "max_activation": float(prior.max_activation[feature]),
+            "source": prior.source,
+        }
+        for feature in np.argsort(-rates, kind="stable")[: min(top, prior.n_known)]
+    ]
+    show(rows, as_json=as_json)
+    click.echo(
+        f"These firing rates are Neuronpedia's ({prior.about}); nothing was measured here. "
+        "Measure it with: neuroscope calibrate run",
+        err=True,
+    )
 
 
 def _show_strata(settled: Settings, as_json: bool) -> None:

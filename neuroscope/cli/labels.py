@@ -11,9 +11,10 @@ from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, wi
 from neuroscope.cli.labels_diff import diff_labels
 from neuroscope.cli.labels_export import export_labels
 from neuroscope.cli.labels_show import LABELS_FILE, rows_of_file, rows_of_results, show_labels
+from neuroscope.cli.neuronpedia import import_labels
 from neuroscope.cli.output import show, show_record
 from neuroscope.cli.pipeline import run_target
-from neuroscope.errors import LabelError
+from neuroscope.errors import ArtefactError, LabelError
 
 COLLECTED = 20
 """Examples that config.yaml collects for each feature: a labeler that is to see more needs more collected."""
@@ -24,7 +25,7 @@ def labels() -> None:
     """Names of features and their scores."""
 
 
-for command in (show_labels, diff_labels, export_labels):
+for command in (show_labels, diff_labels, export_labels, import_labels):
     labels.add_command(command)
 
 

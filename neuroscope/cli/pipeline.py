@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,17 @@ PATIENCE_SECONDS = 5.0
 """A run that was asked to stop has this long; its jobs leave within two seconds."""
 
 
-def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) -> None:
+def run_target(
+    target: str,
+    overrides: Mapping[str, Any],
+    *,
+    cores: int | None,
+    anew: bool = False,
+    only: Sequence[str] = (),
+) -> None:
     """Brings `target` up to date. Its progress goes to stderr; a failure ends the command with status 1.
 
+    `anew` runs it even when nothing changed; with `only` no rule but these may run.
     Raises ConfigError before anything runs when the flags do not make valid settings.
     """
     from neuroscope import settings
@@ -48,7 +56,10 @@ def run_target(target: str, overrides: Mapping[str, Any], *, cores: int | None) 
             "host",
             "rules",
         ]
-        command += ["--configfile", str(config), "--", target]
+        command += ["--configfile", str(config)]
+        command += ["--forcerun", target] if anew else []
+        command += ["--allowed-rules", *only] if only else []
+        command += ["--", target]
         environment = {
             **os.environ,
             "NEUROSCOPE_PAIRING": settled.pairing.name,  # the flag comes first

@@ -44,7 +44,8 @@ def banner(
 def _filter(loaded: Loaded, ranking: Ranking) -> str:
     if loaded.stats is None:
         return f"off (wanted: {ranking.filter}), there are no statistics"
-    return f"{ranking.filter}, threshold {ranking.threshold:g}, top {ranking.top_k}"
+    by = "" if loaded.stats.source == "measured" else f", by the {loaded.stats.source}, not measured here"
+    return f"{ranking.filter}, threshold {ranking.threshold:g}, top {ranking.top_k}{by}"
 
 
 def _examples(loaded: Loaded, chat_url: str, features_url: str, key_variable: str | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuroscope.engine import Engine
+    from neuroscope.imported import FiringPrior
     from neuroscope.stats import CalibrationStats
     from neuroscope.store import Results
     from neuroscope.verification import Verification
@@ -31,7 +32,8 @@ class Loaded:
     """One text a feature, `feature_4521` where there is no label."""
     label_sources: dict[str, int]
     """How many labels came from which source."""
-    stats: CalibrationStats | None
+    stats: CalibrationStats | FiringPrior | None
+    """Measured here, else published firing rates; `source` says which."""
     results: Results | None
     neuronpedia: tuple[str, str] | None
     """Names of model and SAE on Neuronpedia."""

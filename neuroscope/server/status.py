@@ -45,7 +45,9 @@ def readiness(loaded: Loaded, service: Service) -> dict[str, Any]:
             "threshold": service.ranking.threshold,
             "top_k": service.ranking.top_k,
         },
-        "stats": None if loaded.stats is None else {"tokens": loaded.stats.n_tokens},
+        "stats": None
+        if loaded.stats is None
+        else {"source": loaded.stats.source, "tokens": loaded.stats.n_tokens},
         "labels": {"count": sum(loaded.label_sources.values()), "sources": loaded.label_sources},
         "verification": None
         if loaded.verification is None

@@ -19,8 +19,8 @@ from neuroscope.server.problems import Problem, bad_request
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
 
 if TYPE_CHECKING:
+    from neuroscope.ranking import FiringStats
     from neuroscope.sae.autoencoder import SparseActs
-    from neuroscope.stats import CalibrationStats
 
 ALIGNMENTS = ("own", "producer")
 MAX_TOP_K = 1000
@@ -64,7 +64,7 @@ class EventWriter:
     def __init__(
         self,
         labels: Sequence[str],
-        stats: CalibrationStats | None,
+        stats: FiringStats | None,
         stream: FeatureStream,
         *,
         kept: int = 1024,

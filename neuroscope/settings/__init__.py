@@ -24,6 +24,7 @@ from neuroscope.settings.values import (
     Labels,
     Neuronpedia,
     Pairing,
+    Publication,
     Published,
     RankingDefaults,
     SaeSource,
@@ -43,6 +44,7 @@ __all__ = [
     "Labels",
     "Neuronpedia",
     "Pairing",
+    "Publication",
     "Published",
     "RankingDefaults",
     "SaeSource",
@@ -189,6 +191,7 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         training=Training(**full["training"]),
         verify=Verify(**full["verify"]),
         labels=Labels(**_frozen(full["labels"])),
+        neuronpedia=Publication(**full["neuronpedia"]),
         ranking=RankingDefaults(**{**full["ranking"], "stats": _path(full["ranking"]["stats"], root)}),
         serve=_serve(full["serve"]),
     )

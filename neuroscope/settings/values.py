@@ -158,6 +158,14 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class Publication:
+    """Where Neuronpedia's bulk data is, and how much of it is taken."""
+
+    base_url: str
+    examples: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankingDefaults:
     filter: str
     threshold: float
@@ -200,5 +208,6 @@ class Settings:
     training: Training
     verify: Verify
     labels: Labels
+    neuronpedia: Publication
     ranking: RankingDefaults
     serve: Serve

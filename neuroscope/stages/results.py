@@ -57,8 +57,9 @@ def publish_calibration(
     neighbours: Path,
     report: Path,
     output: Path,
+    logits: Path | None = None,
 ) -> None:
-    """The end of a calibration: results.duckdb with statistics and no labels.
+    """The end of a calibration: results.duckdb with statistics and no labels; `logits` are imported ones.
 
     Leaves a database alone that has at least as many tokens of the same model, SAE and layer: that of a full run.
     Where it replaces one, the labels.json beside it goes too: so the next full run knows that it has work to do.
@@ -68,7 +69,13 @@ def publish_calibration(
         return
     output.with_name("labels.json").unlink(missing_ok=True)
     build_results(
-        settings, stats=stats, examples=examples, neighbours=neighbours, report=report, output=output
+        settings,
+        stats=stats,
+        examples=examples,
+        neighbours=neighbours,
+        report=report,
+        output=output,
+        logits=logits,
     )
 
 

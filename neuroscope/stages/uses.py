@@ -39,6 +39,13 @@ _SWEPT = (
     "examples.held_out",
     "examples.pool",
 )
+_PUBLISHED = (
+    "pairing.name",
+    "pairing.neuronpedia.model_id",
+    "pairing.neuronpedia.sae_id",
+    "pairing.sae.width",
+    "neuronpedia.base_url",
+)
 _CHOICE = ("labels.priority", "labels.min_score", "labels.replace_low")
 
 USES: dict[str, tuple[str, ...]] = {
@@ -79,6 +86,8 @@ USES: dict[str, tuple[str, ...]] = {
         "pairing.sae.width",
     ),
     "label": ("pairing.model", "labels.labeler", "labels.examples_per_feature", "examples.sampled"),
+    "neuronpedia": _PUBLISHED,
+    "neuronpedia_examples": (*_PUBLISHED, "neuronpedia.examples"),
     "score": ("pairing.model", "examples.held_out", "corpus.seed"),
     "verify": (
         *_MODEL,
@@ -156,6 +165,12 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def imported(settings: Settings, name: str) -> list[str]:
+    """A file imported from Neuronpedia as an input: none where it was not, or the SAE in use has no names there."""
+    path = settings.results / name
+    return [os.path.relpath(path)] if settings.pairing.neuronpedia is not None and path.is_file() else []
 
 
 def own_texts(settings: Settings) -> str | None:

@@ -133,7 +133,7 @@ class Results:
                 "labels", "rank, source, label, confidence, model, method, created_at", index
             ),
             "scores": self._about("scores", "* EXCLUDE feature", index),
-            "logits": self._about("logits", "kind, rank, token_id, token, weight", index),
+            "logits": self._about("logits", "kind, rank, token_id, token, weight, source", index),
             "neighbours": self._rows(
                 "SELECT n.other, v.label, n.cofiring FROM neighbours n JOIN feature v ON v.feature = n.other "
                 "WHERE n.feature = ? ORDER BY n.cofiring DESC, n.other",

@@ -124,7 +124,11 @@ LABELS = Table(
         Column("model", "VARCHAR", "the labeling model; null for a rule"),
         Column("method", "VARCHAR", "how the label was made"),
         Column("created_at", "VARCHAR", "when the label was made, ISO 8601; null if unknown"),
-        Column("rank", "INTEGER", "1 for the label that is shown, by the configured priority"),
+        Column(
+            "rank",
+            "INTEGER",
+            "1 for the label that is shown, by the configured priority; within a source by its own order",
+        ),
     ),
     ("feature", "rank"),
 )
@@ -156,6 +160,7 @@ LOGITS = Table(
         Column("token_id", "INTEGER", "id in the model's vocabulary"),
         Column("token", "VARCHAR", "the token's text"),
         Column("weight", "DOUBLE", "logit per unit of activation"),
+        Column("source", "VARCHAR", "neuronpedia where imported, then without ids; null where computed here"),
     ),
     ("feature", "kind", "rank"),
 )

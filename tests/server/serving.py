@@ -130,7 +130,7 @@ def launch(
     environment = {
         **base,
         "NEUROSCOPE_CONFIG": str(config),
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),  # of this checkout
         "OMP_NUM_THREADS": "1",
         **(env or {}),
     }

@@ -68,7 +68,7 @@ def test_it_says_what_it_has_loaded(tiny: Server) -> None:
     assert ready["context_length"] == CONTEXT
     assert ready["sae"]["layer"] == TINY_LAYER
     assert ready["sae"]["width"] == D_SAE
-    assert ready["stats"] == {"tokens": 1000}
+    assert ready["stats"] == {"source": "measured", "tokens": 1000}
     assert ready["labels"] == {"count": D_SAE // 2, "sources": {"tokens": D_SAE // 2}}
     assert "labels    32 from tokens" in tiny.output
 

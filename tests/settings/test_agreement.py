@@ -124,6 +124,7 @@ def walk(record: Any) -> list[tuple[str, Any]]:
         ("sweep", values.Sweep),
         ("training", values.Training),
         ("labels", values.Labels),
+        ("neuronpedia", values.Publication),
         ("ranking", values.RankingDefaults),
         ("serve", values.Serve),
         ("corpus", values.Corpus),

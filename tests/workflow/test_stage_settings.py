@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.checkout import Checkout
+from fakes.neuronpedia import MODEL, SAE, FakeBucket, activation, explanation
 
 from neuroscope import settings, stages
 from neuroscope.corpus.stage import build_chat, build_documents, join
+from neuroscope.neuronpedia import import_examples, import_features
+from neuroscope.settings import Neuronpedia
 from neuroscope.stages.labels import make_labels, make_logits, make_scores
 from neuroscope.stages.results import publish, publish_calibration
 from neuroscope.stages.sae import fetch_sae
@@ -141,7 +144,23 @@ def test_stages_read_the_settings_they_declare(
             {"corpus": made / "corpus.parquet", "output": new / "trained", "work": new / "work"},
         ),
     }
-    assert {*calls, "calibration_shard", "calibration_merge"} == set(stages.USES)
+    names = Neuronpedia(MODEL, SAE)
+    published = replace(settled, pairing=replace(settled.pairing, neuronpedia=names))
+    imports: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
+        "neuronpedia": (
+            import_features,
+            {name: new / name for name in ("labels", "prior", "logits", "report")},
+        ),
+        "neuronpedia_examples": (import_examples, {"output": new / "shown", "report": new / "report"}),
+    }
+    assert {*calls, *imports, "calibration_shard", "calibration_merge"} == set(stages.USES)
+    with FakeBucket() as bucket:
+        bucket.publish("explanations", [explanation(1, "a label")])
+        bucket.publish("activations", [activation(1, ["a"], [1.0])])
+        published = replace(published, neuronpedia=replace(settled.neuronpedia, base_url=bucket.url))
+        for stage, (job, arguments) in imports.items():
+            undeclared = read_by(job, published, **arguments) - set(stages.USES[stage])
+            assert not undeclared, f"{stage} reads {sorted(undeclared)}, which its rule does not declare"
     for stage, (job, arguments) in calls.items():
         undeclared = read_by(job, settled, **arguments) - set(stages.USES[stage])
         assert not undeclared, f"{stage} reads {sorted(undeclared)}, which its rule does not declare"

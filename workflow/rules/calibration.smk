@@ -39,6 +39,7 @@ rule calibration:
         examples=rules.calibration_merge.output.examples,
         neighbours=rules.calibration_merge.output.neighbours,
         report=rules.calibration_merge.output.report,
+        logits=stages.imported(SETTINGS, "neuronpedia_logits.parquet"),
     log:
         "<results>/logs/calibration.log",
     conda:

@@ -9,7 +9,10 @@ rule results:
         neighbours=rules.examples.output.neighbours,
         report=rules.examples.output.report,
         logits=rules.logits.output.logits,
-        labels=[rules.label.output.labels],
+        labels=[
+            rules.label.output.labels,
+            *stages.imported(SETTINGS, "labels/neuronpedia.parquet"),
+        ],
         scores=rules.score.output.scores if SETTINGS.labels.score else [],
     output:
         database=update("<results>/results.duckdb"),

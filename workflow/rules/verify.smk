@@ -5,6 +5,7 @@ rule verify:
     input:
         corpus=rules.corpus.output.corpus,
         sae=rules.sae.output.provenance,
+        examples=stages.imported(SETTINGS, "neuronpedia_examples.parquet"),
     output:
         report="<results>/verification.json",
     log:

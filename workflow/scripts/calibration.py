@@ -14,5 +14,6 @@ run(
     examples=Path(snakemake.input.examples),
     neighbours=Path(snakemake.input.neighbours),
     report=Path(snakemake.input.report),
+    logits=Path(snakemake.input.logits[0]) if snakemake.input.logits else None,
     output=Path(snakemake.params.database),
 )
