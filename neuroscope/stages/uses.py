@@ -98,6 +98,7 @@ USES: dict[str, tuple[str, ...]] = {
         "pairing.sae.input_norm",
         "pairing.sae.width",
         "pairing.published",
+        "pairing.neuronpedia",
         "sweep.window",
         "sweep.batch",
         "sweep.bos",

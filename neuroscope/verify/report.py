@@ -9,14 +9,15 @@ import torch
 from neuroscope.verification import Fidelity, Verification
 from neuroscope.verify import checks
 from neuroscope.verify.fidelity import by_input_norm, by_stratum, fidelity
+from neuroscope.verify.published import Published, published
 from neuroscope.verify.subject import Subject
 
 FAR_OFF = 1.5
 """A stratum whose FVU is this many times that of all text is told apart."""
 
 
-def verify_subject(subject: Subject) -> Verification:
-    """Runs every check; none of them ends the others."""
+def verify_subject(subject: Subject, examples: Published | None = None) -> Verification:
+    """Runs every check; none of them ends the others. `examples` are Neuronpedia's, where they were imported."""
     residuals = subject.residuals
     x = torch.cat(list(residuals.values()))
     overall = fidelity(subject.sae, x)
@@ -31,6 +32,7 @@ def verify_subject(subject: Subject) -> Verification:
         checks.l0(subject, overall),
         checks.fvu(overall),
         checks.input_norm(subject, norms),
+        *([] if examples is None else [published(subject, examples)]),
     )
     return Verification(found, overall, strata, norms, tuple(_warnings(overall, strata)))
 

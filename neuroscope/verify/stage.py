@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from neuroscope import corpus as corpus_files
+from neuroscope.imported import read_examples
 from neuroscope.manifest import SourcesLock
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
-from neuroscope.settings import Settings
+from neuroscope.settings import Pairing, Settings
 from neuroscope.sources import file_sha256
 from neuroscope.sweep.instrument import load_instrument
 from neuroscope.verification import QuantizationEffect, Verification, write_verification
+from neuroscope.verify.published import Published
 from neuroscope.verify.quantized import quantization_effect
 from neuroscope.verify.report import verify_subject
 from neuroscope.verify.subject import Subject, sample_texts
 
 
-def verify_pairing(settings: Settings, *, corpus: Path, sae: Path, output: Path) -> Verification:
+def verify_pairing(
+    settings: Settings, *, corpus: Path, sae: Path, output: Path, examples: Path | None = None
+) -> Verification:
     """Checks model, SAE and tokenizer on `verify.tokens` tokens of corpus.parquet; `output` is verification.json.
 
-    A number that is off is a finding, not an error: the file says so.
+    `examples` are those imported from Neuronpedia, where there are any. A number that is off is a finding, not an
+    error: the file says so.
     """
     torch.set_num_threads(settings.sweep.threads)
     instrument, chat, fingerprint = load_instrument(
@@ -44,11 +50,31 @@ def verify_pairing(settings: Settings, *, corpus: Path, sae: Path, output: Path)
         outlier_norm=sweep.outlier_norm,
         published_l0=None if published is None else published.l0,
     )
-    found = verify_subject(subject)
+    found = verify_subject(subject, None if examples is None else _published(settings.pairing, examples))
     if settings.quantization != "none":
         found = replace(found, quantization=_effect(settings, subject))
     write_verification(output, found, fingerprint)
     return found
+
+
+def _published(pairing: Pairing, path: Path) -> Published | None:
+    names = pairing.neuronpedia
+    examples = read_examples(path, names)
+    if names is None or examples is None:
+        return None
+    return Published(examples, names.model_id, _same_model(pairing.model, names.model_id))
+
+
+def _same_model(source: str, model_id: str) -> bool:
+    """By their names, where the source is a repository of the hub; a file's name tells nothing."""
+    kind, _, rest = source.partition("://")
+    repository = rest.partition("@")[0].rpartition("/")[2]
+    return kind != "hf" or _plain(repository) == _plain(model_id)
+
+
+def _plain(model: str) -> str:
+    """llama318bit of Llama-3.1-8B-Instruct and of llama3.1-8b-it."""
+    return re.sub("[^a-z0-9]", "", model.lower().replace("instruct", "it"))
 
 
 def _effect(settings: Settings, subject: Subject) -> QuantizationEffect:

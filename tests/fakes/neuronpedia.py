@@ -53,6 +53,31 @@ def activation(index: int, tokens: list[str], values: list[float], **more: Any) 
     return {"index": str(index), "tokens": tokens, "values": values, **peak, **more}
 
 
+def activations_of(
+    model: Any, tokenizer: Any, sae: Any, texts: Iterable[str], layer: int, *, bos: bool = True
+) -> list[Row]:
+    """Rows of every feature that fires on `texts`, by transformers' own hidden states and the formula written out.
+
+    `sae` reads the output of decoder layer `layer`, which must not be the last; with `bos` each text begins with one.
+    """
+    import numpy as np
+    import torch
+
+    rows = []
+    for text in texts:
+        ids = [tokenizer.bos_token_id, *tokenizer.encode(text, add_special_tokens=False)]
+        with torch.inference_mode():
+            states = model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+        pre = states[layer + 1][0].numpy() @ sae.W_enc.numpy() + sae.b_enc.numpy()
+        acts = np.where(pre > sae.threshold.numpy(), pre, 0.0)
+        acts[0] = 0  # examples do not peak on BOS
+        strings = [tokenizer.bos_token, *(tokenizer.decode([token]) for token in ids[1:])]
+        start = 0 if bos else 1
+        for index in np.flatnonzero(acts.max(0) > 0).tolist():
+            rows.append(activation(index, strings[start:], acts[start:, index].tolist()))
+    return rows
+
+
 class FakeBucket:
     """Serves `v1/{model}/{sae}/{kind}/batch-{N}.jsonl.gz`."""
 

@@ -14,6 +14,7 @@ from neuroscope.corpus import CHAT
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.loading import load_tokenizer
 from neuroscope.sweep.windows import make_batch, tokenize, windows_of
+from neuroscope.verify.token_strings import TokenStrings
 
 BOS, END, NEWLINE = 2, 107, 108
 TEXTS = [
@@ -187,3 +188,15 @@ def test_the_fixture_reads_what_its_source_holds(tmp_path: Path) -> None:
     pieces = [b"\x0a\x01a" + zero, b"\x0a\x02bc" + minus_one, b"\x0a\x03\xe2\x96\x81" + zero + b"\x18\x04"]
     model: Any = b"".join(b"\x0a" + bytes([len(piece)]) + piece for piece in pieces) + b"\x12\x00"
     assert list(read_pieces(model)) == [Piece("a", 0.0, 1), Piece("bc", -1.0, 1), Piece("▁", 0.0, 4)]
+
+
+def test_a_newline_is_the_token_and_not_the_byte(gemma: ChatTokenizer) -> None:
+    """In Gemma's vocabulary both have the same text."""
+    newline, byte, *letters = gemma.tokenizer.convert_tokens_to_ids(["\n", "<0x0A>", "t", "h", "e"])
+    assert newline != byte
+    strings = TokenStrings(gemma)
+    assert strings.ids(["\n"]) == [newline]
+    assert strings.ids(["t", "h", "e", "\n"]) == [*letters, newline], "cut as the tokenizer would not"
+    assert strings.ids([" the", "\n\n", "\t", "<start_of_turn>", "▁the"]) == strings.ids(
+        ["▁the", "\n\n", "\t", "<start_of_turn>", " the"]
+    )

@@ -13,10 +13,12 @@ import duckdb
 import pytest
 import yaml
 from fakes.checkout import PAIRING, Checkout, make_checkout
-from fakes.neuronpedia import MODEL, SAE, FakeBucket, activation, explanation, feature
-from fakes.tiny import D_SAE
+from fakes.neuronpedia import MODEL, SAE, FakeBucket, activations_of, explanation, feature
+from fakes.tiny import D_SAE, TINY_LAYER
 
 from neuroscope import settings
+from neuroscope.models.loading import load_model
+from neuroscope.sae import load_sae
 from neuroscope.stages.results import publish_calibration
 from neuroscope.store import open_results
 
@@ -30,7 +32,6 @@ def bucket() -> Iterator[FakeBucket]:
         rows = [explanation(i, f"published {i}") for i in range(D_SAE)]
         bucket.publish("explanations", [*rows, *(explanation(i, f"second {i}", "other") for i in SECOND)], 16)
         bucket.publish("features", [feature(i, 0.25) for i in range(D_SAE)], 16)
-        bucket.publish("activations", [activation(i, ["a", "b"], [0.0, 1.0]) for i in range(D_SAE)], 16)
         yield bucket
 
 
@@ -114,11 +115,22 @@ def test_imported_labels_join_our_own_and_an_import_re_runs_only_the_results(che
 
 
 def test_the_command_imports_and_updates_the_database(checkout: Checkout, bucket: FakeBucket) -> None:
+    model, tokenizer = load_model(checkout.root / "model", device="cpu", dtype="float32")
+    sae = load_sae(checkout.root / "sae.npz", device="cpu")
+    published = activations_of(
+        model, tokenizer, sae, [f"the user said {i} times hello" for i in range(9)], TINY_LAYER
+    )
+    bucket.publish("activations", published)
     done = command(checkout, "--json", "--examples")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["labels"], report["labelled"], report["refused"]) == (D_SAE + len(SECOND), D_SAE, {})
-    assert (report["examples"]["examples"], report["examples"]["with_examples"]) == (D_SAE, D_SAE)
+    assert report["examples"]["with_examples"] == len({row["index"] for row in published})
+    assert checkout.jobs("verify") - {"chat", "corpus", "sae"} == {"verify"}
+    checkout.snakemake("verify")
+    checks = json.loads((checkout.results / "verification.json").read_text())["checks"]
+    (check,) = [check for check in checks if check["name"] == "neuronpedia"]
+    assert (check["verdict"], check["measured"]) == ("ok", 1.0), check
     assert rows(checkout, "SELECT count(*) FROM labels WHERE source = 'neuronpedia'") == [
         (D_SAE + len(SECOND),)
     ]

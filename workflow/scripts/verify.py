@@ -12,4 +12,5 @@ run(
     corpus=Path(snakemake.input.corpus),
     sae=Path(snakemake.input.sae),
     output=Path(snakemake.output.report),
+    examples=Path(snakemake.input.examples[0]) if snakemake.input.examples else None,
 )
