@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,15 +31,26 @@ def strongest(rows: Iterable[tuple[int, Row]], per_feature: int, tally: Tally) -
     """The `per_feature` examples of each feature with the largest activation, strongest first (SCHEMA)."""
     kept: list[pl.DataFrame] = []
     part: list[tuple[Any, ...]] = []
+    best: dict[int, list[float]] = defaultdict(list)  # feature -> its largest activations so far, ascending
     for feature, row in rows:
+        if len(best[feature]) == per_feature and not _exceeds(row, best[feature][0]):
+            continue
         if (fault := _fault(row)) is not None:
             tally.refused[fault] += 1
             continue
         part.append(_example(feature, row))
+        insort(best[feature], row["maxValue"])
+        del best[feature][:-per_feature]
         if len(part) == PART:
             kept.append(_top(_frame(part), per_feature))
             part = []
     return _top(pl.concat([*kept, _frame(part)]), per_feature)
+
+
+def _exceeds(row: Row, least: float) -> bool:
+    """Whether a row may be among the strongest; what is wrong with the others does not matter."""
+    largest = row.get("maxValue")
+    return not _is_number(largest) or bool(largest is not None and largest > least)
 
 
 def _frame(part: list[tuple[Any, ...]]) -> pl.DataFrame:

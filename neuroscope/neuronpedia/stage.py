@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from tqdm import tqdm
 
 from neuroscope import imported
 from neuroscope.errors import LabelError
@@ -35,12 +37,8 @@ def import_features(settings: Settings, *, labels: Path, prior: Path, logits: Pa
     if not any(batches.files for batches in fetched.values()):
         raise _unknown(settings, names, KINDS)
     tallies = {kind: Tally() for kind in KINDS}
-    found = to_labels(
-        read_rows(fetched["explanations"].files, width, tallies["explanations"]), tallies["explanations"]
-    )
-    rates, tokens = to_frames(
-        read_rows(fetched["features"].files, width, tallies["features"]), tallies["features"]
-    )
+    found = to_labels(_rows(fetched, "explanations", width, tallies["explanations"]), tallies["explanations"])
+    rates, tokens = to_frames(_rows(fetched, "features", width, tallies["features"]), tallies["features"])
     LabelSet(tuple(found)).to_parquet(labels, {imported.ABOUT: [imported.name(names)] * len(found)})
     imported.write(prior, rates, names)
     imported.write(logits, tokens, names)
@@ -71,7 +69,7 @@ def import_examples(settings: Settings, *, output: Path, report: Path) -> None:
     batches = _fetch(settings, names, EXAMPLES)
     if not batches.files:
         raise _unknown(settings, names, [EXAMPLES])
-    rows = read_rows(batches.files, width, tally)
+    rows = _rows({EXAMPLES: batches}, EXAMPLES, width, tally)
     examples = strongest(rows, settings.neuronpedia.examples, tally)
     imported.write(output, examples, names)
     summary = {
@@ -110,6 +108,13 @@ def _fetch(settings: Settings, names: Neuronpedia, kind: str, *, refresh: bool =
     if batches.gaps:
         log.warning("Neuronpedia has no %s batches %s, though later ones", kind, list(batches.gaps))
     return batches
+
+
+def _rows(
+    fetched: Mapping[str, Batches], kind: str, width: int, tally: Tally
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    files = tqdm(fetched[kind].files, desc=f"reading {kind}", unit="batch", mininterval=1)
+    return read_rows(files, width, tally)
 
 
 def _unknown(settings: Settings, names: Neuronpedia, kinds: Sequence[str]) -> LabelError:
