@@ -21,7 +21,8 @@ def verify(tokens: int | None, cores: int | None, as_json: bool, **flags: Any) -
     """Test the numbers on real text. Status 1 when one is off.
 
     The encoder against float64, the hook against the next layer's input, cached decoding against one pass, BOS,
-    mean L0 against the published one, and the variance left unexplained under every input norm.
+    mean L0 against the published one, and the variance left unexplained under every input norm. Where Neuronpedia's
+    examples were imported (`labels import neuronpedia --examples`), our activations on them against theirs.
     """
     from neuroscope import settings
     from neuroscope.verification import FILE, read_verification

@@ -150,8 +150,8 @@ def _encoded(service: Service, view: View, position: int, token: EncodedToken) -
 
 def _search(service: Service, text: str, limit: int) -> list[dict[str, Any]]:
     loaded = service.loaded
-    if loaded.results is not None:
-        results = loaded.results
+    results = loaded.results
+    if results is not None and service.lookups.call(lambda: results.has_labels):
         return service.lookups.call(results.search, text, limit)
     found = (i for i, label in enumerate(loaded.labels) if text.lower() in label.lower())
     return [{"feature": i, "label": loaded.labels[i]} for i, _ in zip(found, range(limit), strict=False)]

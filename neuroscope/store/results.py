@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -98,6 +99,11 @@ class Results:
             )
         arrays = [np.ma.filled(np.ma.asarray(found[name], np.float64), np.nan) for name in names[1:]]
         return CalibrationStats(int(found["n_tokens"][0]), np.asarray(found["n_fired"], np.int64), *arrays)
+
+    @cached_property
+    def has_labels(self) -> bool:
+        """Whether any feature has a label: a calibration's database has none."""
+        return bool(self._rows("SELECT 1 FROM labels LIMIT 1"))
 
     def labels(self) -> list[FeatureLabel]:
         """The label shown for each feature that has one, in order of feature."""

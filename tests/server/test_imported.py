@@ -99,6 +99,18 @@ def test_what_is_measured_here_comes_first(config: Path) -> None:
     assert find_known(settled, used).label_sources == {"tokens": D_SAE // 2}
 
 
+def test_imported_labels_are_found_beside_a_calibration(
+    tmp_path: Path, config: Path, made_of: dict[str, Any]
+) -> None:
+    write_results(settings.load(config=config).results, fingerprint(config), labelled=False)
+    with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu") as server:
+        ready = server.get("/readyz").json()
+        assert (ready["status"], ready["stats"]["source"]) == ("ready", "measured")
+        found = server.get("/v1/features/search?q=17 IS about").json()["features"]
+        assert [(row["feature"], row["label"]) for row in found] == [(17, "what 17 is about")]
+        assert server.get("/v1/features/17").json()["label"] == "what 17 is about"
+
+
 def test_an_import_about_another_pair_is_said_and_not_used(config: Path) -> None:
     settled = settings.load(config=config)
     other = Neuronpedia(MODEL, "2-tiny-res-64")
