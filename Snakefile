@@ -1,4 +1,5 @@
-# Neuroscope's pipeline: a table of contents. Targets: corpus, calibration, examples, labels, scores, verify, neuronpedia, train, all.
+# Neuroscope's pipeline: a table of contents. Targets: corpus, calibration, examples, labels, scores, verify,
+# neuronpedia, train, all.
 #
 #   snakemake --cores 8 labels
 #   NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 2 labels

@@ -43,9 +43,9 @@ class Batches:
     """The files of one address, whole and on this machine."""
 
     files: tuple[Path, ...]
-    """In order of number; empty when the server has no batch 0."""
+    """In order of number; empty when the server has none."""
     gaps: tuple[int, ...]
-    """Numbers below the last that the server does not have."""
+    """Numbers below the last that the server does not have: exporters leave out batches without a row."""
     fetched: int
     """How many of `files` were not in the cache before."""
 
@@ -129,15 +129,13 @@ def _fetch(address: str, folder: Path, title: str, progress: bool) -> Batches:
 
 
 def _answers(address: str, folder: Path) -> Iterator[tuple[int, bool]]:
-    """Each number asked for, and whether there is such a batch, until AT_ONCE in a row are not there."""
+    """Each number asked for, and whether there is such a batch, until none of the next AT_ONCE is there."""
 
     def fetch(number: int) -> bool:
         target = _file(folder, number)
         return target.is_file() or _fetch_one(f"{address}/{target.name}", target)
 
-    first = fetch(0)
-    yield 0, first
-    start, found = 1, [first]
+    start, found = 0, [True]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         while any(found):
             numbers = range(start, start + AT_ONCE)
