@@ -86,9 +86,10 @@ def _prior(settled: Settings) -> FiringPrior | None:
     """Neuronpedia's firing rates, where there are no results to show."""
     from neuroscope.imported import read_prior
 
-    if (settled.results / "results.duckdb").is_file():
+    width = settled.pairing.sae.width
+    if width is None or (settled.results / "results.duckdb").is_file():
         return None
-    return read_prior(settled.results, settled.pairing.neuronpedia, settled.pairing.sae.width)
+    return read_prior(settled.results, settled.pairing.neuronpedia, width)
 
 
 def _show_prior(prior: FiringPrior, top: int, as_json: bool) -> None:

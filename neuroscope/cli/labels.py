@@ -14,7 +14,7 @@ from neuroscope.cli.labels_show import LABELS_FILE, rows_of_file, rows_of_result
 from neuroscope.cli.neuronpedia import import_labels
 from neuroscope.cli.output import show, show_record
 from neuroscope.cli.pipeline import run_target
-from neuroscope.errors import ArtefactError, LabelError
+from neuroscope.errors import LabelError
 
 COLLECTED = 20
 """Examples that config.yaml collects for each feature: a labeler that is to see more needs more collected."""

@@ -10,7 +10,7 @@ import click
 from neuroscope.cli.feature_page import feature_lines, feature_record
 from neuroscope.cli.flags import as_json, overrides, with_pairing
 from neuroscope.cli.output import show
-from neuroscope.cli.results import need_labels, open_own_results
+from neuroscope.cli.results import no_labels, open_own_results, shown_labels
 from neuroscope.cli.terminal import columns_here, echo, has_colour
 from neuroscope.errors import LabelError
 
@@ -74,14 +74,11 @@ def _matching(rows: list[dict[str, Any]], search: str | None) -> list[dict[str, 
 
 
 def rows_of_results(settings: Settings, *, needed: bool = False) -> list[dict[str, Any]]:
-    """The label shown for each feature of the results that has one.
-
-    Raises LabelError when labels are `needed` and there is none.
-    """
-    with open_own_results(settings) as results:
-        if needed:
-            need_labels(results, settings)
-        return [row._asdict() for row in results.labels()]
+    """The labels of `shown_labels`. Raises LabelError when labels are `needed` and there is none."""
+    rows = shown_labels(settings)
+    if needed and not rows:
+        raise no_labels(settings.results / "results.duckdb", settings)
+    return [row._asdict() for row in rows]
 
 
 def rows_of_file(path: Path) -> list[dict[str, Any]]:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscope.errors import ArtefactError, SourceError
+from neuroscope.errors import ArtefactError, LabelError, SourceError
 
 if TYPE_CHECKING:
     from neuroscope.settings import Pairing, Settings
-    from neuroscope.store import Results
+    from neuroscope.store import FeatureLabel, Results
 
 COMPARED = ("model", "layer", "d_sae", "sae")
 """What can be compared before a model or an SAE is loaded."""
@@ -39,13 +39,31 @@ def open_own_results(settings: Settings) -> Results:
 
 def need_labels(results: Results, settings: Settings) -> None:
     """Raises LabelError when the results hold no label of any source, as after a calibration."""
-    from neuroscope.errors import LabelError
-
     if not results.label_counts():
-        raise LabelError(
-            f"{results.path} holds statistics and no labels. Make them with "
-            f"`neuroscope labels generate --pairing {settings.pairing.name}`."
-        )
+        raise no_labels(results.path, settings)
+
+
+def no_labels(path: Path, settings: Settings) -> LabelError:
+    """The error about results that hold none."""
+    return LabelError(
+        f"{path} holds statistics and no labels. Make them with "
+        f"`neuroscope labels generate --pairing {settings.pairing.name}`."
+    )
+
+
+def shown_labels(settings: Settings) -> list[FeatureLabel]:
+    """The label shown for each feature that has one: the results' own, else those imported from Neuronpedia.
+
+    Raises ArtefactError as `open_own_results` does, unless there are imported labels and no results.
+    """
+    from neuroscope.known import imported_labels
+
+    width = settings.pairing.sae.width
+    has_results = (settings.results / "results.duckdb").is_file()
+    if not has_results and width is not None and (imported := imported_labels(settings, width)):
+        return imported
+    with open_own_results(settings) as results:
+        return results.labels() or imported_labels(settings, results.fingerprint().d_sae)
 
 
 def _differences(results: Results, pairing: Pairing) -> list[str]:

@@ -32,7 +32,7 @@ def import_features(settings: Settings, *, labels: Path, prior: Path, logits: Pa
 
     Raises LabelError when the pairing names nothing on Neuronpedia, or something that is not there.
     """
-    names, width = names_of(settings), settings.pairing.sae.width
+    names, width = names_of(settings), _width(settings)
     fetched = {kind: _fetch(settings, names, kind) for kind in KINDS}
     if not any(batches.files for batches in fetched.values()):
         raise _unknown(settings, names, KINDS)
@@ -65,7 +65,7 @@ def import_examples(settings: Settings, *, output: Path, report: Path) -> None:
 
     Raises LabelError as `import_features` does.
     """
-    names, width, tally = names_of(settings), settings.pairing.sae.width, Tally()
+    names, width, tally = names_of(settings), _width(settings), Tally()
     batches = _fetch(settings, names, EXAMPLES)
     if not batches.files:
         raise _unknown(settings, names, [EXAMPLES])
@@ -99,6 +99,12 @@ def names_of(settings: Settings) -> Neuronpedia:
             f"in config/pairings/{pairing.name}.yaml; another SAE or layer, by a flag, has no names."
         )
     return pairing.neuronpedia
+
+
+def _width(settings: Settings) -> int:
+    width = settings.pairing.sae.width
+    assert width is not None, "only an SAE given by a flag has no width, and it has no names either"
+    return width
 
 
 def _fetch(settings: Settings, names: Neuronpedia, kind: str, *, refresh: bool = False) -> Batches:

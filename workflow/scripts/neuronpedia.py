@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from neuroscope.jobs import run
-from neuroscope.neuronpedia import import_features
 from neuroscope.settings import from_snakemake
 
 run(
-    import_features,
+    "neuroscope.neuronpedia:import_features",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     labels=Path(snakemake.output.labels),

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 from neuroscope.jobs import run
-from neuroscope.neuronpedia import import_examples
 from neuroscope.settings import from_snakemake
 
 run(
-    import_examples,
+    "neuroscope.neuronpedia:import_examples",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     output=Path(snakemake.output.examples),
