@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.claude import FakeClaude
 
 from autointerp.emulated import NUMBER, Sweep, World, sweep
 from neuroscope.autointerp.pipeline import LabelCounts, label_features
@@ -55,3 +57,15 @@ def labelled(emulated_sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) ->
         labels=[labels], examples=files.examples, pool=files.pool, tokens=files.world.text, out=scores
     )
     return Labelled(labels, scores, label_counts, score_counts)
+
+
+@pytest.fixture
+def claude(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClaude]:
+    """A fake service that the real SDK finds, with a key it accepts."""
+    with FakeClaude() as served:
+        for name in ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_PROFILE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", served.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secretsecret")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield served
