@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def run(
     """Asks them at the service that ANTHROPIC_BASE_URL names, hurrying where the real thing waits."""
     terms = Terms(price_of(model), limit, concurrency, batch, first_backoff=0.002, poll_seconds=0.002)
     wanted = asks(count) if isinstance(count, int) else count
-    return ask_all(wanted, Claude(model), ledger, terms, purpose="label", check=check, accepted="labelled")
+    with closing(Claude(model)) as client:
+        return ask_all(wanted, client, ledger, terms, purpose="label", check=check, accepted="labelled")
 
 
 def states(ledger: Path, count: int | list[Ask] = 6, model: str = MODEL) -> list[str | None]:

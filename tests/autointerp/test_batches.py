@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -88,10 +89,10 @@ def test_another_batch_of_the_same_size_is_not_taken_for_ours(claude: FakeClaude
 
 
 def in_batches(ledger: Path, count: int, *, size: int, limit: float) -> Tally:
-    with Ledger(ledger) as book:
+    with Ledger(ledger) as book, closing(Claude(MODEL)) as client:
         budget = Budget(limit, book.spent("label", MODEL))
         records = Records(book, MODEL, PRICE, budget, check, "labelled", lambda tally: None)
-        return run_batches(asks(count), Claude(MODEL), records, size=size, poll_seconds=0.001)
+        return run_batches(asks(count), client, records, size=size, poll_seconds=0.001)
 
 
 def test_more_asks_than_a_batch_takes_make_several(claude: FakeClaude, ledger: Path) -> None:

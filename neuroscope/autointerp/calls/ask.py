@@ -87,6 +87,9 @@ class Client(Protocol):
     def count(self, ask: Ask) -> int | None:
         """Input tokens of an ask, counted by the service without charge; None when it does not count."""
 
+    def close(self) -> None:
+        """Gives the connections back."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchListing:

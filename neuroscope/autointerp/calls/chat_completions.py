@@ -36,6 +36,9 @@ class ChatCompletions:
         self._variable, self._timeout = key_variable, timeout
         self._opener = urllib.request.build_opener(_NoRedirect)
 
+    def close(self) -> None:
+        """Each call has a connection of its own."""
+
     def max_tokens(self, ask: Ask) -> int:
         return ask.max_tokens
 

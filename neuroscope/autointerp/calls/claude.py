@@ -43,6 +43,9 @@ class Claude:
         self._thinking = table()["models"].get(family(model), {}).get("thinking", "always")
         self._sdk = anthropic.Anthropic(max_retries=0, timeout=timeout)
 
+    def close(self) -> None:
+        self._sdk.close()
+
     def max_tokens(self, ask: Ask) -> int:
         return ask.max_tokens + (THINKING_TOKENS if self._thinking == "always" else 0)
 
