@@ -52,6 +52,21 @@ def test_every_ask_is_answered_and_paid_for_once(claude: FakeClaude, ledger: Pat
     assert (sum(claude.paid.values()), claude.paid_twice) == (25, {})
 
 
+@pytest.mark.parametrize("batch", [False, True], ids=["one by one", "batch"])
+def test_a_question_that_is_asked_twice_is_paid_for_once(
+    claude: FakeClaude, ledger: Path, batch: bool
+) -> None:
+    claude.latency = 0.01
+    assert run(ledger, [*asks(3), *asks(3)], batch=batch).states == {"labelled": 3}
+    assert claude.paid_twice == {}
+
+
+def test_a_rate_limit_that_speaks_of_usage_limits_is_waited_for(claude: FakeClaude, ledger: Path) -> None:
+    words = "You are near your usage limits; see also spend limits."
+    claude.script.append(Status(429, "rate_limit_error", words, {"retry-after": "0.01"}))
+    assert run(ledger, 2).states == {"labelled": 2}
+
+
 def test_a_request_asks_for_a_schema_and_caches_the_instructions(claude: FakeClaude, ledger: Path) -> None:
     run(ledger, 1)
     (body,) = claude.bodies

@@ -133,11 +133,9 @@ class Claude:
 
 def _stops(error: anthropic.APIStatusError, words: str, model: str) -> str | None:
     """Why no further ask can succeed, and what to do; None when it may."""
-    spent = (
-        error.status_code == 402
-        or _SPENT.search(f"{error.type} {error.error_code}")
-        or (error.status_code in (400, 403, 429) and _SPENT_WORDS.search(words))
-    )
+    may_wait = error.status_code == 429 and seconds_to_wait(error.response.headers) is not None
+    by_words = error.status_code in (400, 403, 429) and not may_wait and _SPENT_WORDS.search(words)
+    spent = error.status_code == 402 or _SPENT.search(f"{error.type} {error.error_code}") or by_words
     if spent:
         return (
             f"The account's credit or spend limit is used up ({words}). Add credit or raise the limit at "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from neuroscope.autointerp.calls.ask import Ask, BatchClient, Check, Client
+from neuroscope.autointerp.calls.ask import Ask, BatchClient, Check, Client, Key
 from neuroscope.autointerp.calls.batches import POLL_SECONDS, run_batches
 from neuroscope.autointerp.calls.ledger import Ledger
 from neuroscope.autointerp.calls.prices import Budget, Price
@@ -29,6 +29,20 @@ class Terms:
     poll_seconds: float = field(default=POLL_SECONDS, kw_only=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """The asks without those that repeat an earlier one: two in flight would both be paid for."""
+
+    asks: Iterable[Ask]
+
+    def __iter__(self) -> Iterator[Ask]:
+        seen: set[Key] = set()
+        for ask in self.asks:
+            if ask.key not in seen:
+                seen.add(ask.key)
+                yield ask
+
+
 def ask_all(
     asks: Iterable[Ask],
     client: Client,
@@ -47,13 +61,14 @@ def ask_all(
     """
     if terms.batch and not hasattr(client, "submit"):
         raise LabelError(f"{client.model} is asked at a service without batches. Set labels.batch to false.")
+    once = _Once(asks)
     with Ledger(ledger) as book:
         budget = Budget(terms.max_cost_usd, book.spent(purpose, client.model))
         records = Records(book, client.model, terms.price, budget, check, accepted, progress)
         if terms.batch:
-            tally = run_batches(asks, cast(BatchClient, client), records, poll_seconds=terms.poll_seconds)
+            tally = run_batches(once, cast(BatchClient, client), records, poll_seconds=terms.poll_seconds)
         else:
             pace = Pace(terms.first_backoff)
-            tally = run_asks(asks, client, records, concurrency=terms.concurrency, pace=pace)
+            tally = run_asks(once, client, records, concurrency=terms.concurrency, pace=pace)
         book.done(purpose, client.model)
     return tally
