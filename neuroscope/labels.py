@@ -24,7 +24,7 @@ from neuroscope.sources import replace_atomically
 MAX_WORDS = 15
 MAX_CHARACTERS = 120
 CONFIDENCES = ("high", "medium", "low")
-PRIORITY = ("claude", "neuronpedia", "tokens")
+PRIORITY = ("file", "claude", "openai", "neuronpedia", "tokens")
 MIN_SCORE = 0.6
 """Balanced accuracy under which a label is flagged; guessing scores 0.5."""
 
@@ -37,6 +37,9 @@ SCHEMA = {
     "method": pl.String,
     "created_at": pl.String,
 }
+
+STATES_SCHEMA = {"feature": pl.Int32, "source": pl.String, "state": pl.String, "reason": pl.String}
+"""How each feature fared with a labeler, label or not."""
 
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Unicode categories of characters that show nothing, change direction or have no meaning."""
@@ -73,6 +76,11 @@ def refusal(text: str) -> str | None:
         (_MARKUP.search(text) is not None, "it contains markup"),
     )
     return next((reason for broken, reason in reasons if broken), None)
+
+
+def plain(text: str) -> str:
+    """`text` on one line, with a blank for each character that shows nothing or changes direction."""
+    return "".join(" " if unicodedata.category(c) in _HIDDEN else c for c in text)
 
 
 def validate(text: str) -> str:

@@ -48,6 +48,7 @@ CONTRACT = {
     "max_activation log_density histogram",
     "examples": "feature kind rank activation token_id window text_before token text_after doc_id position stratum",
     "labels": "feature source label confidence model method created_at",
+    "label_states": "feature source state reason",
     "scores": "feature source method balanced_accuracy low high tp fp tn fn failed",
     "logits": "feature kind rank token_id token weight",
     "neighbours": "feature other cofiring",

@@ -47,6 +47,9 @@ RESPONSE_SCHEMA: dict[str, Any] = {
 }
 """JSON schema of an answer, for structured output."""
 
+MAX_TOKENS = 400
+"""Of an answer: two sentences and a label take a hundred."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -88,7 +91,7 @@ def build_label_prompt(request: LabelRequest, *, new_mark: Callable[[], str] = _
     return Prompt(
         system,
         template.substitute(data, mark=mark),
-        hashlib.sha256(f"{system}\0{unmarked}".encode()).hexdigest(),
+        hashlib.sha256(f"{system}\0{unmarked}\0{json.dumps(RESPONSE_SCHEMA)}".encode()).hexdigest(),
     )
 
 
@@ -135,15 +138,32 @@ def example_texts(examples: Examples, text: TokenText) -> Iterable[tuple[str, st
 def read_answer(request: LabelRequest, answer: str | Mapping[str, Any]) -> LabelResult:
     """The model's answer as a result: `labelled`, or `invalid` without a label. An error never becomes a label."""
     try:
-        fields = json.loads(answer) if isinstance(answer, str) else answer
-        label, confidence = validate(_string(fields, "label")), _string(fields, "confidence")
-        pattern = _string(fields, "pattern")
-    except (ValueError, LabelError) as error:
+        label, confidence, pattern = _fields(answer)
+    except LabelError as error:
         return LabelResult(request.feature, "invalid", pattern=str(error))
-    if confidence not in CONFIDENCES:
-        return LabelResult(request.feature, "invalid", pattern=f"confidence is {confidence!r}")
     flags = ("copies an example",) if copies_example(label, request) else ()
     return LabelResult(request.feature, "labelled", label, confidence, pattern, flags=flags)
+
+
+def refusal(answer: str) -> str | None:
+    """Why an answer holds no label, or None when it does."""
+    try:
+        _fields(answer)
+    except LabelError as error:
+        return str(error)
+    return None
+
+
+def _fields(answer: str | Mapping[str, Any]) -> tuple[str, str, str]:
+    """Label, confidence and pattern. Raises LabelError for whatever else an answer may be."""
+    try:
+        fields = json.loads(answer) if isinstance(answer, str) else answer
+    except (ValueError, RecursionError) as error:
+        raise LabelError(f"the answer is not one JSON object ({error})") from error
+    label, confidence = validate(_string(fields, "label")), _string(fields, "confidence")
+    if confidence not in CONFIDENCES:
+        raise LabelError(f"confidence is {confidence[:60]!a}")
+    return label, confidence, _string(fields, "pattern")
 
 
 def _string(fields: object, name: str) -> str:

@@ -35,7 +35,7 @@ class Table:
 
 
 FEATURE = Column("feature", "INTEGER", "index of the SAE feature, from 0")
-SOURCE = Column("source", "VARCHAR", "who made the label: claude, neuronpedia or tokens")
+SOURCE = Column("source", "VARCHAR", "who made the label: file, claude, openai, neuronpedia or tokens")
 
 META = Table(
     "meta",
@@ -132,6 +132,21 @@ LABELS = Table(
     ),
     ("feature", "rank"),
 )
+LABEL_STATES = Table(
+    "label_states",
+    "How each feature fared with each labeler, so that one without a label says why",
+    (
+        FEATURE,
+        SOURCE,
+        Column(
+            "state",
+            "VARCHAR",
+            "labelled; dead or insufficient: not asked about; refused, truncated, invalid or failed: without a label",
+        ),
+        Column("reason", "VARCHAR", "more about the state, or what to know about the label; null if nothing"),
+    ),
+    ("feature", "source"),
+)
 SCORES = Table(
     "scores",
     "Detection scores: how well a label tells windows on which its feature fires from others",
@@ -176,7 +191,7 @@ NEIGHBOURS = Table(
     ("feature", "cofiring DESC", "other"),
 )
 
-TABLES = (META, TOKENS, FEATURES, EXAMPLES, LABELS, SCORES, LOGITS, NEIGHBOURS)
+TABLES = (META, TOKENS, FEATURES, EXAMPLES, LABELS, LABEL_STATES, SCORES, LOGITS, NEIGHBOURS)
 
 FEATURE_VIEW = """
 CREATE VIEW feature AS

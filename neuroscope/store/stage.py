@@ -27,6 +27,7 @@ def build_results(
     report: Path,
     output: Path,
     labels: Sequence[Path] = (),
+    states: Sequence[Path] = (),
     scores: Path | None = None,
     logits: Path | None = None,
     labels_json: Path | None = None,
@@ -34,8 +35,8 @@ def build_results(
     """Build results.duckdb at `output`, with manifest.json beside it; returns the rows of each table.
 
     `report` is sweep.json, whose fingerprint becomes the database's. Files of `labels` that do not exist
-    are sources without labels. `labels_json` becomes the original specification's labels.json, one label
-    per feature.
+    are sources without labels; `states` say how features fared with each. `labels_json` becomes the original
+    specification's labels.json, one label per feature.
     """
     try:
         sweep = json.loads(report.read_text(encoding="utf-8"))
@@ -58,6 +59,7 @@ def build_results(
         examples=examples,
         tokens=vocabulary(settings),
         labels=found,
+        label_states=_together(states),
         scores=scores,
         logits=logits,
         neighbours=neighbours,
@@ -67,6 +69,17 @@ def build_results(
         report=sweep,
         siblings={path.name: None for path in siblings if path is not None and path.parent == output.parent},
     )
+
+
+def _together(states: Sequence[Path]) -> pl.DataFrame | None:
+    """The states of every source. Raises ArtefactError for a file that cannot be read."""
+    try:
+        return pl.concat([pl.read_parquet(path) for path in states]) if states else None
+    except (OSError, pl.exceptions.PolarsError) as error:
+        names = ", ".join(map(str, states))
+        raise ArtefactError(
+            f"{names} cannot be read: {error}. Make them anew with `snakemake labels`."
+        ) from error
 
 
 def vocabulary(settings: Settings) -> list[bytes]:

@@ -15,7 +15,7 @@ import duckdb
 import polars as pl
 
 from neuroscope.errors import ArtefactError
-from neuroscope.labels import Label
+from neuroscope.labels import PRIORITY, Label
 from neuroscope.manifest import Fingerprint, Manifest
 from neuroscope.sources import replace_atomically
 from neuroscope.stats import HISTOGRAM_EDGES
@@ -38,10 +38,11 @@ def build(
     examples: Rows,
     tokens: Sequence[bytes],
     labels: Sequence[Label] = (),
+    label_states: Rows | None = None,
     scores: Rows | None = None,
     logits: Rows | None = None,
     neighbours: Rows | None = None,
-    priority: Sequence[str] = ("claude", "neuronpedia", "tokens"),
+    priority: Sequence[str] = PRIORITY,
     min_score: float = 0.6,
     replace_low: bool = False,
     report: Mapping[str, Any] | None = None,
@@ -62,6 +63,7 @@ def build(
         "labels": frames.labels_frame(
             labels, score_rows, priority, min_score=min_score, replace_low=replace_low
         ),
+        "label_states": None if label_states is None else _read(label_states),
         "scores": score_rows,
         "logits": None if logits is None else _read(logits),
         "neighbours": None if neighbours is None else _read(neighbours),
