@@ -92,11 +92,15 @@ class Ledger:
             raise LabelError(
                 f"Another process is writing {self.path}. Wait until it ends, then run this again."
             ) from error
-        self._forget()
-        self._file.seek(0)
-        content = self._file.read()
+        try:
+            self._file.seek(0)
+            content = self._file.read()
+            self._forget()
+            self._read(content)
+        except ArtefactError:
+            self._file.close()
+            raise
         self._file.truncate(content.rfind(b"\n") + 1)  # a row torn by a kill was never complete
-        self._read(content)
         return self
 
     def __exit__(
