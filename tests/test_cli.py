@@ -94,6 +94,18 @@ def test_the_specifications_flags_become_settings(targets: Caught) -> None:
     )
 
 
+def test_how_claude_is_asked_and_what_it_may_cost_are_settings(targets: Caught) -> None:
+    assert main(["labels", "generate", "--batch", "--max-cost", "2.5"]) == 0
+    assert targets[0][1] == {"labels.batch": True, "labels.max_cost_usd": 2.5}
+    assert main(["labels", "generate", "--max-cost", "-1"]) == 2
+
+
+def test_a_dry_run_of_scores_asks_nobody(targets: Caught, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["labels", "score", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"method": "rule", "calls": 0, "usd": 0.0}
+    assert not targets
+
+
 def test_more_examples_for_the_labeler_are_collected_too(targets: Caught) -> None:
     assert main(["labels", "generate", "--examples-per-feature", "30"]) == 0
     assert targets[0][1] == {"labels.examples_per_feature": 30, "examples.per_feature": 30}

@@ -39,6 +39,30 @@ def test_a_share_moves_the_sweep_and_not_the_documents() -> None:
     assert changed == {"shard", "examples", "calibration_shard", "calibration_merge"}
 
 
+def test_how_a_language_model_is_asked_re_runs_nothing() -> None:
+    given = {
+        "labels.concurrency": 3,
+        "labels.batch": True,
+        "labels.max_cost_usd": 1,
+        "labels.prices.input": 1,
+        "labels.prices.output": 2,
+        "labels.api_key_env": "MY_KEY",
+    }
+    changed = settings.load("smollm2-135m", overrides=given)
+    assert {
+        stage for stage in stages.USES if stages.params(changed, stage) != stages.params(SMOLLM, stage)
+    } == set()
+    claude = settings.load("smollm2-135m", overrides={"labels.labeler": "claude-haiku-4-5"})
+    assert {
+        stage for stage in stages.USES if stages.params(claude, stage) != stages.params(SMOLLM, stage)
+    } == {"ask"}
+
+
+def test_the_prompts_of_a_purpose_are_files() -> None:
+    assert [Path(path).name for path in stages.prompts("label")] == ["label_system.txt", "label_user.txt"]
+    assert all(Path(path).is_file() for path in stages.prompts("label"))
+
+
 def test_secrets_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_TOKEN", "ANTHROPIC_API_KEY", "NEUROSCOPE_API_KEY"):
         monkeypatch.setenv(name, f"secret-of-{name}")

@@ -33,6 +33,8 @@ KEYS = {
     "calibration_path": "ranking.stats",
     "labeler": "labels.labeler",
     "concurrency": "labels.concurrency",
+    "batch": "labels.batch",
+    "max_cost": "labels.max_cost_usd",
     "examples_per_feature": "labels.examples_per_feature",
     "score": "labels.score",
 }

@@ -33,30 +33,53 @@ for command in (show_labels, diff_labels, export_labels, import_labels):
 @with_pairing
 @with_corpus
 @click.option("--examples-per-feature", type=click.IntRange(1), help="Strongest examples the labeler sees.")
-@click.option("--labeler", metavar="NAME", help="tokens (no key needed) or a Claude model id.")
-@click.option("--concurrency", type=click.IntRange(1), help="Calls to Claude in flight at once.")
+@click.option(
+    "--labeler",
+    metavar="NAME",
+    help="tokens (no key needed), a Claude model id, openai or file (see labels.*).",
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Calls to a language model in flight at once.")
+@click.option("--batch/--no-batch", default=None, help="Ask Claude by batch: half the price, within a day.")
+@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Stop before passing this cost.")
+@click.option(
+    "--dry-run", is_flag=True, help="Only tell calls, tokens, dollars and seconds; nothing is paid."
+)
 @click.option("--score/--no-score", default=None, help="Also run detection scoring.")
 @with_cores
-def generate(samples: int | None, cores: int | None, **flags: Any) -> None:
-    """Collect max-activating examples, name every feature and write results.duckdb, statistics included."""
+@as_json
+def generate(samples: int | None, cores: int | None, dry_run: bool, as_json: bool, **flags: Any) -> None:
+    """Collect max-activating examples, name every feature and write results.duckdb, statistics included.
+
+    With --dry-run, prompts are made from the examples there are, and --json is JSON instead of a table.
+    """
     more = flags["examples_per_feature"]
     collected = more if more is not None and more > COLLECTED else None
     given = overrides(flags, examples__samples=samples, examples__per_feature=collected)
-    run_target("labels", given, cores=cores)
+    if not dry_run:
+        run_target("labels", given, cores=cores)
+        return
+    from neuroscope import settings
+    from neuroscope.stages.asking import estimate_labels
+
+    show_record(estimate_labels(settings.load(overrides=given)), as_json=as_json)
 
 
 @labels.command()
 @with_pairing
 @click.option("--labels", "path", type=LABELS_FILE, help="A labels.json whose labels are looked at instead.")
+@click.option("--dry-run", is_flag=True, help="Only tell calls and dollars; nothing is paid.")
 @with_cores
 @as_json
-def score(path: Path | None, cores: int | None, as_json: bool, **flags: Any) -> None:
+def score(path: Path | None, cores: int | None, dry_run: bool, as_json: bool, **flags: Any) -> None:
     """Score labels by detection on held-out text: all in figures, or each of a labels.json.
 
     A label is judged by the rule it was made with; words without a rule need a reader, which this version lacks.
     """
     from neuroscope import settings
 
+    if dry_run:
+        show_record({"method": "rule", "calls": 0, "usd": 0.0}, as_json=as_json)
+        return
     given = overrides(flags, labels__score=True)
     settled = settings.load(overrides=given)
     run_target("scores", given, cores=cores)

@@ -25,6 +25,7 @@ from neuroscope.settings.values import (
     Neuronpedia,
     Pairing,
     Publication,
+    Prices,
     Published,
     RankingDefaults,
     SaeSource,
@@ -45,6 +46,7 @@ __all__ = [
     "Neuronpedia",
     "Pairing",
     "Publication",
+    "Prices",
     "Published",
     "RankingDefaults",
     "SaeSource",
@@ -190,7 +192,7 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
         sweep=Sweep(**full["sweep"]),
         training=Training(**full["training"]),
         verify=Verify(**full["verify"]),
-        labels=Labels(**_frozen(full["labels"])),
+        labels=_labels(full["labels"], root),
         neuronpedia=Publication(**full["neuronpedia"]),
         ranking=RankingDefaults(**{**full["ranking"], "stats": _path(full["ranking"]["stats"], root)}),
         serve=_serve(full["serve"]),
@@ -210,6 +212,24 @@ def _corpus(tree: Tree, root: Path) -> Corpus:
         document_chars=tree["document_chars"],
         seed=tree["seed"],
     )
+
+
+def _labels(tree: Tree, root: Path) -> Labels:
+    needed = {"openai": ("model", "base_url"), "file": ("file",)}.get(tree["labeler"], ())
+    if missing := [f"labels.{name}" for name in needed if tree[name] is None]:
+        raise ConfigError(
+            f"labels.labeler is {tree['labeler']}, which needs {' and '.join(missing)}: set it."
+        )
+    given = [name for name, value in tree["prices"].items() if value is not None]
+    if len(given) == 1:
+        raise ConfigError(f"labels.prices.{given[0]} is set alone: set both labels.prices.input and .output.")
+    prices = Prices(**tree["prices"])
+    labels = Labels(**{**_frozen(tree), "prices": prices, "file": _path(tree["file"], root)})
+    if labels.source not in (*labels.priority, "tokens"):
+        raise ConfigError(
+            f"labels.priority lacks {labels.source}, so the labels of labels.labeler would be shown nowhere: add it."
+        )
+    return labels
 
 
 def _source(tree: Tree, root: Path) -> CorpusSource:

@@ -146,15 +146,32 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Prices:
+    input: float | None
+    output: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Labels:
     priority: tuple[str, ...]
     labeler: str
+    model: str | None
+    base_url: str | None
+    api_key_env: str
+    file: str | None
     examples_per_feature: int
     concurrency: int
+    batch: bool
     max_cost_usd: float
+    prices: Prices
     score: bool
     min_score: float
     replace_low: bool
+
+    @property
+    def source(self) -> str:
+        """Who the labels are by, as in `priority`: the labeler, and claude for every Claude model."""
+        return "claude" if self.labeler.startswith("claude-") else self.labeler
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,16 @@ def make_logits(settings: Settings, *, sae: Path, output: Path) -> None:
 
 
 def make_labels(
-    settings: Settings, *, examples: Path, pool: Path, stats: Path, logits: Path, output: Path
+    settings: Settings,
+    *,
+    examples: Path,
+    pool: Path,
+    stats: Path,
+    logits: Path,
+    output: Path,
+    states: Path | None = None,
 ) -> None:
-    """A label for every feature with examples. Raises LabelError for a labeler that this version lacks."""
-    if settings.labels.labeler != "tokens":
-        raise LabelError(
-            f"The labeler {settings.labels.labeler!r} is not in this version. Use --labeler tokens, which needs no key."
-        )
+    """A label from rules for every feature with examples: they stand in where another labeler has none."""
     counts = label_features(
         examples=examples,
         pool=pool,
@@ -62,12 +65,12 @@ def make_labels(
         logits=logits,
         tokens=token_text(settings),
         out=output,
+        states=states,
         per_feature=settings.labels.examples_per_feature,
         sampled=settings.examples.sampled,
         progress=_bar("labels", "feature"),
     )
-    sure = ", ".join(f"{number} {level}" for level, number in counts.by_confidence.items())
-    log.info("%d features labelled (%s), %d without a label", counts.labelled, sure, counts.without_label)
+    log.info("%s", counts)
 
 
 def make_scores(

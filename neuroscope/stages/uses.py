@@ -11,6 +11,7 @@ import hashlib
 import os
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,16 @@ USES: dict[str, tuple[str, ...]] = {
         "pairing.sae.input_norm",
         "pairing.sae.width",
     ),
-    "label": ("pairing.model", "labels.labeler", "labels.examples_per_feature", "examples.sampled"),
+    "label": ("pairing.model", "labels.examples_per_feature", "examples.sampled"),
+    "ask": (
+        "pairing.model",
+        "labels.labeler",
+        "labels.model",
+        "labels.base_url",
+        "labels.examples_per_feature",
+        "examples.sampled",
+    ),
+    "own_labels": ("labels.file",),
     "neuronpedia": _PUBLISHED,
     "neuronpedia_examples": (*_PUBLISHED, "neuronpedia.examples"),
     "score": ("pairing.model", "examples.held_out", "corpus.seed"),
@@ -150,6 +160,12 @@ VERSIONS = {**dict.fromkeys(USES, 1), "documents": 2, "logits": 2}
 def params(settings: Settings, stage: str) -> dict[str, Any]:
     """The settings a stage depends on, as plain values by dotted name, and its version."""
     return {"version": VERSIONS[stage]} | {key: _plain(_value(settings, key)) for key in USES[stage]}
+
+
+def prompts(purpose: str) -> list[str]:
+    """The files that prompts for `purpose` are made from: who edits one has everything asked anew."""
+    folder = resources.files("neuroscope.autointerp") / "prompts"
+    return sorted(str(path) for path in folder.iterdir() if path.name.startswith(f"{purpose}_"))
 
 
 def _value(branch: Any, key: str) -> Any:

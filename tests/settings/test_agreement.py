@@ -100,8 +100,10 @@ def test_every_pairing_settles_every_value(name: str) -> None:
     found = settings.load(name)
     assert found.pairing.name == name
     may_be_open = {"path", "stats", "input_norm", "neuronpedia", "published", "chat", "max_documents"}
-    open_values = [key for key, value in walk(found) if value is None and key not in may_be_open]
+    of_labels = {"model", "base_url", "file", "input", "output"}
+    open_values = [key for key, value in walk(found) if value is None and key not in may_be_open | of_labels]
     assert open_values == []
+    assert found.pairing.model
     assert settings.load_pairing(name) == found.pairing
 
 
@@ -125,6 +127,7 @@ def walk(record: Any) -> list[tuple[str, Any]]:
         ("training", values.Training),
         ("labels", values.Labels),
         ("neuronpedia", values.Publication),
+        ("labels.prices", values.Prices),
         ("ranking", values.RankingDefaults),
         ("serve", values.Serve),
         ("corpus", values.Corpus),

@@ -83,7 +83,15 @@ def test_a_section_is_no_setting() -> None:
         ("ranking.filter", "best", "must be one of none, frequency, surprise, combined, frequency_surprise"),
         ("ranking.threshold", 1.5, "ranking.threshold is 1.5, must be number, at least 0, at most 1"),
         ("labels.labeler", "gpt", "labels.labeler is 'gpt'"),
-        ("labels.priority", ["tokens", "mine"], "labels.priority.1 is 'mine', must be one of claude"),
+        ("labels.priority", ["tokens", "mine"], "labels.priority.1 is 'mine', must be one of file, claude"),
+        (
+            "labels.labeler",
+            "openai",
+            "labels.labeler is openai, which needs labels.model and labels.base_url",
+        ),
+        ("labels.labeler", "file", "labels.labeler is file, which needs labels.file"),
+        ("labels.prices.input", 1, "labels.prices.input is set alone"),
+        ("labels.base_url", "https://me:secret@host/v1", "labels.base_url is"),
         ("results", "results", "results is 'results', must be string, matching"),
         ("device", "gpu", "device is 'gpu'"),
         ("sweep.outlier_norm", 1, "must be number, more than 1"),
@@ -195,6 +203,10 @@ def test_a_pairing_with_a_key_twice_is_refused(checkout: Path) -> None:
     (checkout / "config/pairings/mine.yaml").write_text(f"{text}\nlayer: 3\n")
     with pytest.raises(ConfigError, match=r"mine.yaml, line \d+: layer is given in line \d+ already"):
         settings.load("mine")
+def test_labels_that_no_priority_would_show_are_refused() -> None:
+    given = {"labels.labeler": "claude-haiku-4-5-20251001", "labels.priority": ["neuronpedia", "tokens"]}
+    with pytest.raises(ConfigError, match=r"labels.priority lacks claude"):
+        settings.load(overrides=given)
 
 
 def test_every_wrong_value_is_reported_at_once(checkout: Path) -> None:

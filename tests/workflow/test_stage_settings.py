@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.checkout import Checkout
+from fakes.completions import FakeCompletions
 from fakes.neuronpedia import MODEL, SAE, FakeBucket, activation, explanation
 
 from neuroscope import settings, stages
 from neuroscope.corpus.stage import build_chat, build_documents, join
 from neuroscope.neuronpedia import import_examples, import_features
 from neuroscope.settings import Neuronpedia
+from neuroscope.stages.asking import ask_labels, take_labels
 from neuroscope.stages.labels import make_labels, make_logits, make_scores
 from neuroscope.stages.results import publish, publish_calibration
 from neuroscope.stages.sae import fetch_sae
@@ -24,7 +26,13 @@ from neuroscope.verify import verify_pairing
 
 FREE = {"root", "results"}
 """Where files are, not what is in them."""
-PROPERTIES = {"pairing.sae.uri": {"pairing.sae.source", "pairing.sae.path"}}
+HOW = {f"labels.{name}" for name in ("concurrency", "batch", "max_cost_usd", "prices.input", "prices.output")}
+"""How a language model is asked, not what."""
+FREE |= HOW | {"labels.api_key_env"}
+PROPERTIES = {
+    "pairing.sae.uri": {"pairing.sae.source", "pairing.sae.path"},
+    "labels.source": {"labels.labeler"},
+}
 
 
 class Recorder:
@@ -55,15 +63,29 @@ def read_by(job: Callable[..., object], settled: settings.Settings, **arguments:
 
 
 @pytest.fixture
-def settled(finished: Checkout, monkeypatch: pytest.MonkeyPatch) -> settings.Settings:
+def service() -> Iterator[FakeCompletions]:
+    with FakeCompletions(lambda body: '{"pattern": "x", "label": "anything", "confidence": "low"}') as served:
+        yield served
+
+
+@pytest.fixture
+def settled(
+    finished: Checkout, monkeypatch: pytest.MonkeyPatch, service: FakeCompletions
+) -> settings.Settings:
     monkeypatch.setenv("NEUROSCOPE_CACHE", str(finished.root / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     training = {"training.tokens": 1000, "training.width": 16, "training.steps": 2, "training.batch": 64}
     training |= {"training.held_out": 0.3, "training.k": 4}
-    return settings.load("tiny", config=finished.root / "config/config.yaml", overrides=training)
+    labels = {"labels.labeler": "openai", "labels.model": "tiny", "labels.base_url": service.url}
+    labels |= {"labels.prices.input": 0, "labels.prices.output": 0}
+    labels["labels.file"] = str(finished.results / "labels.json")
+    return settings.load(
+        "tiny", config=finished.root / "config/config.yaml", overrides={**training, **labels}
+    )
 
 
 def test_stages_read_the_settings_they_declare(
-    finished: Checkout, settled: settings.Settings, tmp_path: Path
+    finished: Checkout, settled: settings.Settings, tmp_path: Path, service: FakeCompletions
 ) -> None:
     made, new = finished.results, tmp_path
     merged = {name: made / f"{name}.parquet" for name in ("stats", "examples", "neighbours")}
@@ -102,6 +124,24 @@ def test_stages_read_the_settings_they_declare(
                 "stats": merged["stats"],
                 "logits": made / "logits.parquet",
                 "output": new / "tokens.parquet",
+            },
+        ),
+        "ask": (
+            ask_labels,
+            {
+                "examples": merged["examples"],
+                "stats": merged["stats"],
+                "logits": made / "logits.parquet",
+                "output": new / "openai.parquet",
+                "states": new / "openai.states.parquet",
+            },
+        ),
+        "own_labels": (
+            take_labels,
+            {
+                "stats": merged["stats"],
+                "output": new / "file.parquet",
+                "states": new / "file.states.parquet",
             },
         ),
         "score": (

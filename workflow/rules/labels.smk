@@ -27,6 +27,7 @@ rule label:
         logits=rules.logits.output.logits,
     output:
         labels=update("<results>/labels/tokens.parquet"),
+        states=update("<results>/labels/tokens.states.parquet"),
     log:
         "<results>/logs/label.log",
     conda:
@@ -38,9 +39,65 @@ rule label:
         "../scripts/label.py"
 
 
+# A language model's labels. Each answer is in labels/ledger.jsonl, which is no output: none is paid for twice.
+rule claude:
+    input:
+        examples=rules.examples.output.examples,
+        stats=rules.examples.output.stats,
+        logits=rules.logits.output.logits,
+        prompts=stages.prompts("label"),
+    output:
+        labels=update("<results>/labels/claude.parquet"),
+        states=update("<results>/labels/claude.states.parquet"),
+    log:
+        "<results>/logs/claude.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        settings=stages.params(SETTINGS, "ask"),
+    script:
+        "../scripts/ask.py"
+
+
+use rule claude as openai with:
+    output:
+        labels=update("<results>/labels/openai.parquet"),
+        states=update("<results>/labels/openai.states.parquet"),
+    log:
+        "<results>/logs/openai.log",
+
+
+rule own_labels:
+    input:
+        stats=rules.examples.output.stats,
+        labels=SETTINGS.labels.file or [],
+    output:
+        labels=update("<results>/labels/file.parquet"),
+        states=update("<results>/labels/file.states.parquet"),
+    log:
+        "<results>/logs/own_labels.log",
+    conda:
+        "../../environment.yml"
+    threads: 1
+    params:
+        settings=stages.params(SETTINGS, "own_labels"),
+    script:
+        "../scripts/own_labels.py"
+
+
+# The labeler's own labels first; those of `tokens` stand in where it has none.
+LABELERS = {
+    "claude": [rules.claude],
+    "openai": [rules.openai],
+    "file": [rules.own_labels],
+    "tokens": [],
+}[SETTINGS.labels.source] + [rules.label]
+
+
 rule score:
     input:
-        labels=[rules.label.output.labels],
+        labels=[labeler.output.labels for labeler in LABELERS],
         examples=rules.examples.output.examples,
         pool=rules.examples.output.pool,
     output:

@@ -10,9 +10,10 @@ rule results:
         report=rules.examples.output.report,
         logits=rules.logits.output.logits,
         labels=[
-            rules.label.output.labels,
+            *(labeler.output.labels for labeler in LABELERS),
             *stages.imported(SETTINGS, "labels/neuronpedia.parquet"),
         ],
+        states=[labeler.output.states for labeler in LABELERS],
         scores=rules.score.output.scores if SETTINGS.labels.score else [],
     output:
         database=update("<results>/results.duckdb"),

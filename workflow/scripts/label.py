@@ -14,4 +14,5 @@ run(
     stats=Path(snakemake.input.stats),
     logits=Path(snakemake.input.logits),
     output=Path(snakemake.output.labels),
+    states=Path(snakemake.output.states),
 )

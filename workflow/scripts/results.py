@@ -16,6 +16,7 @@ run(
     report=Path(snakemake.input.report),
     logits=Path(snakemake.input.logits),
     labels=[Path(labels) for labels in snakemake.input.labels],
+    states=[Path(states) for states in snakemake.input.states],
     scores=Path(snakemake.input.scores) if snakemake.input.scores else None,
     output=Path(snakemake.output.database),
     labels_json=Path(snakemake.output.labels_json),
