@@ -21,7 +21,7 @@ from neuroscope.autointerp.calls.records import Records, Tally
 
 log = logging.getLogger(__name__)
 
-BATCH_SIZE = 10_000
+BATCH_SIZE = 4_000
 """Asks of a batch: the service takes 100,000 or 256 MB, and prompts are some 10 kB."""
 ROUNDS = 3
 POLL_SECONDS = 30.0
