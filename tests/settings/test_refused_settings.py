@@ -203,6 +203,8 @@ def test_a_pairing_with_a_key_twice_is_refused(checkout: Path) -> None:
     (checkout / "config/pairings/mine.yaml").write_text(f"{text}\nlayer: 3\n")
     with pytest.raises(ConfigError, match=r"mine.yaml, line \d+: layer is given in line \d+ already"):
         settings.load("mine")
+
+
 def test_labels_that_no_priority_would_show_are_refused() -> None:
     given = {"labels.labeler": "claude-haiku-4-5-20251001", "labels.priority": ["neuronpedia", "tokens"]}
     with pytest.raises(ConfigError, match=r"labels.priority lacks claude"):
