@@ -118,7 +118,7 @@ def test_a_refused_batch_stops_the_run_and_leaves_nothing_open(
     monkeypatch.setattr(FakeClaude, "refuse_batches", NO_CREDIT)
     with pytest.raises(StopRun, match="Add credit"):
         run(ledger, 3, batch=True)
-    assert Ledger(ledger).open_batches(MODEL) == []
+    assert Ledger(ledger).open_batches("label", MODEL) == []
     monkeypatch.setattr(FakeClaude, "refuse_batches", UNKNOWN_KEY)
     with pytest.raises(StopRun, match="ANTHROPIC_API_KEY is not accepted"):
         run(ledger, 3, batch=True)

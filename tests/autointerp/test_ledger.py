@@ -83,14 +83,15 @@ def test_a_batch_is_open_until_its_end(tmp_path: Path) -> None:
     batch = Batch("t", MODEL, (call(1).key, call(2).key), 0.1, 1.0)
     with Ledger(path) as ledger:
         ledger.begin_batch(batch)
-    assert Ledger(path).open_batches(MODEL) == [batch]
+    assert Ledger(path).open_batches("label", MODEL) == [batch]
+    assert Ledger(path).open_batches("detection", MODEL) == []
     named = Batch("t", MODEL, batch.keys, 0.1, 1.0, id="msgbatch_1")
     with Ledger(path) as ledger:
         ledger.begin_batch(named)
-    assert Ledger(path).open_batches(MODEL) == [named]
+    assert Ledger(path).open_batches("label", MODEL) == [named]
     with Ledger(path) as ledger:
         ledger.end_batch(named)
-    assert Ledger(path).open_batches(MODEL) == []
+    assert Ledger(path).open_batches("label", MODEL) == []
 
 
 KILLED = """
@@ -133,15 +134,16 @@ def test_a_killed_run_goes_on_and_pays_again_only_for_what_was_in_flight(
     assert sum(claude.paid.values()) <= 400 + 2 * 4, "two kills, four calls in flight at each"
 
 
+@pytest.mark.parametrize("batch_again", [True, False], ids=["batch again", "one by one"])
 def test_a_killed_run_takes_up_its_batch_and_pays_for_nothing_twice(
-    claude: FakeClaude, tmp_path: Path
+    claude: FakeClaude, tmp_path: Path, batch_again: bool
 ) -> None:
     claude.answer, claude.polls = answer, 10**9
     path = tmp_path / "ledger.jsonl"
     kill_when(start(path, "batch"), lambda: path.exists() and b"msgbatch_0" in path.read_bytes())
     (batch,) = claude.batches.values()
     batch["polls"] = claude.polls = 1
-    assert run(path, 400, batch=True).states == {"labelled": 400}
+    assert run(path, 400, batch=batch_again).states == {"labelled": 400}
     assert (len(claude.batches), claude.paid_twice) == (1, {})
 
 

@@ -28,7 +28,17 @@ POLL_SECONDS = 30.0
 MAX_TRIES = 8
 CLOCK_SKEW_SECONDS = 300.0
 
+_WITHIN = "its results come within 24 hours of its making"
+
 T = TypeVar("T")
+
+
+def finish_batches(
+    client: BatchClient, records: Records, *, purpose: str, poll_seconds: float = POLL_SECONDS
+) -> None:
+    """Takes up the batches that an earlier run left, at no further cost: else their asks would be paid for twice."""
+    _Batches(client, records, BATCH_SIZE, poll_seconds).finish_earlier(purpose)
+    records.tally.states.clear()  # the run that follows counts every ask
 
 
 def run_batches(
@@ -38,15 +48,13 @@ def run_batches(
     *,
     size: int = BATCH_SIZE,
     poll_seconds: float = POLL_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Tally:
     """Asks what is not settled, and returns how every ask ended.
 
     `asks` is gone over once a round. Raises StopRun when nothing more can be asked, after the batches under way
     were written down.
     """
-    run = _Batches(client, records, size, poll_seconds, sleep)
-    run.finish_earlier()
+    run = _Batches(client, records, size, poll_seconds)
     for number in range(ROUNDS):
         if not run.round(asks, last=number == ROUNDS - 1):
             break
@@ -73,18 +81,16 @@ class _Batches:
     records: Records
     size: int
     poll_seconds: float
-    sleep: Callable[[float], None]
     reason: StopRun | None = None
 
-    def finish_earlier(self) -> None:
-        """Takes up the batches that an earlier run left, at no further cost."""
+    def finish_earlier(self, purpose: str) -> None:
         ledger = self.records.ledger
-        for batch in ledger.open_batches(self.records.model):
+        for batch in ledger.open_batches(purpose, self.records.model):
             known = batch if batch.id is not None else self._find(batch)
             if known is None:
                 ledger.end_batch(batch)  # it never reached the service
             else:
-                log.info("batch %s of an earlier run is taken up again", known.id)
+                log.info("batch %s of an earlier run is taken up again: %s", known.id, _WITHIN)
                 self.records.budget.reserve(known.reserved_usd)
                 self._collect(known, last=False)
 
@@ -157,7 +163,7 @@ class _Batches:
                     raise StopRun(
                         f"A batch could not be handed in: {fault}. Run this again later."
                     ) from fault
-                self.sleep(self._pause(fault))
+                time.sleep(self._pause(fault))
         ledger.begin_batch(batch)
         log.info("batch %s: %d prompts handed in", batch.id, len(asks))
         return batch
@@ -202,7 +208,7 @@ class _Batches:
 
     def _wait_for(self, identity: str) -> None:
         while not self._patiently(lambda: self.client.ended(identity)):
-            self.sleep(self.poll_seconds)
+            time.sleep(self.poll_seconds)
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """A question about batches, repeated when it brings no reply. Raises StopRun when it keeps failing."""
@@ -210,7 +216,7 @@ class _Batches:
             try:
                 return call()
             except Fault as fault:
-                self.sleep(self._pause(fault))
+                time.sleep(self._pause(fault))
         try:
             return call()
         except Fault as fault:

@@ -128,9 +128,11 @@ class Ledger:
         """Dollars since a run for `purpose` last came to its end: those of interrupted runs."""
         return self._since_done[purpose, model]
 
-    def open_batches(self, model: str) -> list[Batch]:
+    def open_batches(self, purpose: str, model: str) -> list[Batch]:
         """Batches whose results have not all been written down, oldest first."""
-        return [batch for batch in self._batches.values() if batch.model == model]
+        return [
+            batch for batch in self._batches.values() if batch.model == model and batch.keys[0][1] == purpose
+        ]
 
     def write(self, call: Call) -> None:
         self._take(call)

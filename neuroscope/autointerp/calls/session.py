@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from neuroscope.autointerp.calls.ask import Ask, BatchClient, Check, Client, Key
-from neuroscope.autointerp.calls.batches import POLL_SECONDS, run_batches
+from neuroscope.autointerp.calls.batches import POLL_SECONDS, finish_batches, run_batches
 from neuroscope.autointerp.calls.ledger import Ledger
 from neuroscope.autointerp.calls.prices import Budget, Price
 from neuroscope.autointerp.calls.records import Records, Tally
@@ -65,6 +65,10 @@ def ask_all(
     with Ledger(ledger) as book:
         budget = Budget(terms.max_cost_usd, book.spent(purpose, client.model))
         records = Records(book, client.model, terms.price, budget, check, accepted, progress)
+        if book.open_batches(purpose, client.model):
+            finish_batches(
+                cast(BatchClient, client), records, purpose=purpose, poll_seconds=terms.poll_seconds
+            )
         if terms.batch:
             tally = run_batches(once, cast(BatchClient, client), records, poll_seconds=terms.poll_seconds)
         else:
