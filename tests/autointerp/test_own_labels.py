@@ -59,7 +59,7 @@ def test_a_label_that_may_not_be_shown_is_counted(emulated_sweep: Sweep, tmp_pat
         ("mine.csv", "index,name\n0,a\n", "lacks the columns feature, label; it has index, name"),
         ("mine.csv", "feature,label\nzero,a\n", "is not a readable file of labels"),
         ("mine.parquet", "no parquet", "Accepted: a .json that maps"),
-        ("mine.json", "[]", "must map feature indices to labels"),
+        ("mine.json", "[1]", "must map feature indices to labels"),
     ],
 )
 def test_another_file_is_refused_by_what_is_wrong(

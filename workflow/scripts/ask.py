@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.asking import ask_labels
 
 run(
-    ask_labels,
+    "neuroscope.stages.asking:ask_labels",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     examples=Path(snakemake.input.examples),

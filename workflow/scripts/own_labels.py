@@ -4,10 +4,9 @@ from pathlib import Path
 
 from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
-from neuroscope.stages.asking import take_labels
 
 run(
-    take_labels,
+    "neuroscope.stages.asking:take_labels",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     stats=Path(snakemake.input.stats),
