@@ -38,7 +38,7 @@ def read_rows(path: Path, source: str | None = None) -> list[Row]:
         return _from_json(path, named)
     if path.suffix == ".csv":
         return _from_csv(path, named)
-    return _from_parquet(path)
+    return _from_parquet(path, named)
 
 
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
@@ -112,16 +112,16 @@ def _from_json(path: Path, source: str) -> list[Row]:
     return [{"feature": int(key), "source": source, "label": text} for key, text in content.items()]
 
 
-def _from_parquet(path: Path) -> list[Row]:
+def _from_parquet(path: Path, source: str) -> list[Row]:
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ArtefactError(
             f"{path} is not a readable Parquet file of labels: {error}. Others end in .json or .csv."
         ) from error
-    _need(path, frame.columns, ("feature", "source", "label"))
+    _need(path, frame.columns, ("feature", "label"))
     rows = frame.select([name for name in COLUMNS if name in frame.columns]).iter_rows(named=True)
-    return [_checked(path, number, row, "") for number, row in enumerate(rows, 1)]
+    return [_checked(path, number, row, source) for number, row in enumerate(rows, 1)]
 
 
 def _need(path: Path, columns: Sequence[str], needed: Sequence[str]) -> None:

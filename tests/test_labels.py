@@ -151,7 +151,7 @@ def test_a_file_that_is_no_labels_json_is_refused(tmp_path: Path, content: str) 
 
 def test_a_parquet_file_without_labels_is_refused_with_its_columns(tmp_path: Path) -> None:
     pl.DataFrame({"feature": [1], "text": ["x"]}).write_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ArtefactError, match="lacks the columns source, label; it has feature, text"):
+    with pytest.raises(ArtefactError, match="lacks the columns label; it has feature, text"):
         read_labels(tmp_path / "x.parquet")
     (tmp_path / "y.parquet").write_bytes(b"not parquet")
     with pytest.raises(ArtefactError, match="not a readable Parquet file"):

@@ -57,8 +57,8 @@ def test_a_label_that_may_not_be_shown_is_counted(emulated_sweep: Sweep, tmp_pat
         ("mine.json", '{"999": "x"}', "names feature 999; this SAE has features 0 to 15"),
         ("mine.csv", "feature,label\n0,a\n0,b\n", "names feature 0 twice"),
         ("mine.csv", "index,name\n0,a\n", "lacks the columns feature, label; it has index, name"),
-        ("mine.csv", "feature,label\nzero,a\n", "is not a readable file of labels"),
-        ("mine.parquet", "no parquet", "Accepted: a .json that maps"),
+        ("mine.csv", "feature,label\nzero,a\n", "label 1: feature is 'zero'; a number from 0 is expected"),
+        ("mine.parquet", "no parquet", "is not a readable Parquet file of labels"),
         ("mine.json", "[1]", "must map feature indices to labels"),
     ],
 )
