@@ -18,8 +18,9 @@ SOURCE = "file"
 def take_own_labels(path: Path, *, stats: Path, out: Path, states: Path) -> LabelCounts:
     """Takes the labels of `path` for the features of `stats`.
 
-    The file is any that `read_labels` reads; whom it names as a source does not count here. A label that may not be shown is counted as invalid and left out. Raises ArtefactError for another file, and for
-    one about features that this SAE does not have.
+    The file is any that `read_labels` reads; whom it names as a source does not count here. A label that may not be
+    shown is counted as invalid and left out. Raises ArtefactError for another file, and for one about features that
+    this SAE does not have.
     """
     rows = sorted(read_labels(path, SOURCE).labels, key=lambda label: label.feature)
     known = read_firing_rates(stats)
