@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import balanced_accuracy_score
 
-from neuroscope.autointerp.accuracy import Confusion, balanced_accuracy, wilson
+from neuroscope.autointerp.accuracy import Confusion, balanced_accuracy, bootstrap, wilson
 from neuroscope.errors import LabelError
 
 
@@ -81,3 +81,49 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
             assert score is not None
             inside += score.low <= truth <= score.high
         assert 0.93 <= inside / runs <= 0.98
+
+
+def _verdicts_of_documents(rng: np.random.Generator, per_document: int) -> np.ndarray:
+    """Counts tp, fp, tn, fn of 20 documents with windows that fire and 20 without; one verdict a document."""
+    counts = np.zeros((40, 4), np.int64)
+    recognised, silent = rng.random(20) < 0.8, rng.random(20) < 0.7
+    counts[:20, 0], counts[:20, 3] = recognised * per_document, ~recognised * per_document
+    counts[20:, 2], counts[20:, 1] = silent * per_document, ~silent * per_document
+    return counts
+
+
+def test_windows_of_one_document_are_no_independent_evidence() -> None:
+    """The oracle: documents whose windows are all judged alike, so that only documents count."""
+    rng, runs, inside, naive = np.random.default_rng(0), 400, 0, 0
+    for _ in range(runs):
+        counts = _verdicts_of_documents(rng, per_document=5)
+        confusion = Confusion(*counts.sum(0).tolist())
+        aware, unaware = balanced_accuracy(confusion, counts), balanced_accuracy(confusion)
+        assert aware is not None
+        assert unaware is not None
+        inside += aware.low <= 0.75 <= aware.high
+        naive += unaware.low <= 0.75 <= unaware.high
+    assert inside / runs > 0.9
+    assert naive / runs < 0.75
+
+
+def test_one_window_a_document_is_wilsons_interval() -> None:
+    counts = _verdicts_of_documents(np.random.default_rng(1), per_document=1)
+    confusion = Confusion(*counts.sum(0).tolist())
+    assert balanced_accuracy(confusion, counts) == balanced_accuracy(confusion)
+
+
+def test_a_perfect_score_on_shared_documents_keeps_its_doubt() -> None:
+    counts = np.array([[25, 0, 0, 0], [25, 0, 0, 0], [0, 0, 10, 0], [0, 0, 10, 0]])
+    score, alone = (
+        balanced_accuracy(Confusion(50, 0, 20, 0), counts),
+        balanced_accuracy(Confusion(50, 0, 20, 0)),
+    )
+    assert score == alone
+    assert score is not None
+    assert score.low < 0.95
+
+
+def test_the_same_verdicts_have_the_same_interval() -> None:
+    counts = _verdicts_of_documents(np.random.default_rng(2), per_document=3)
+    assert bootstrap(counts) == bootstrap(counts)
