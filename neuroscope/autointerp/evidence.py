@@ -64,6 +64,11 @@ def is_for_labelling(doc_id: str) -> bool:
     return bool(hashlib.blake2b(doc_id.encode(), digest_size=1, person=b"pool side").digest()[0] & 1)
 
 
+def document_keys(doc_ids: pl.Series) -> NDArray[np.uint64]:
+    """A number for each document, the same for the same document throughout this process."""
+    return doc_ids.hash(seed=0).to_numpy()
+
+
 def scan(path: Path) -> tuple[pl.LazyFrame, list[str]]:
     """A lazy frame and the names of its columns; `ArtefactError` when the file is missing or unreadable."""
     try:
@@ -106,6 +111,8 @@ class ExampleTable:
 
     windows: Ints
     activations: NDArray[np.float32]
+    documents: NDArray[np.uint64]
+    """See `document_keys`."""
     rows: Mapping[int, slice]
 
     @classmethod
@@ -116,6 +123,7 @@ class ExampleTable:
         return cls(
             window_array(table["window"]),
             table["activation"].to_numpy().astype(np.float32),
+            document_keys(table["doc_id"]),
             _slices(table["feature"].to_numpy()),
         )
 
@@ -188,6 +196,16 @@ class PoolSide:
             found = found[np.linspace(0, len(found) - 1, limit).round().astype(np.int64)]
         window = self.window[rows][found]
         return Examples(self.windows[window], self.offset[rows][found], self.activation[rows][found])
+
+
+def read_neighbours(path: Path | None) -> dict[int, tuple[int, ...]]:
+    """The features that fire with each feature, nearest first; nothing without a file."""
+    if path is None:
+        return {}
+    table = read_columns(path, ("feature", "other", "cofiring")).collect()
+    table = table.sort("feature", "cofiring", "other", descending=[False, True, False])
+    others = table["other"].to_list()
+    return {feature: tuple(others[rows]) for feature, rows in _slices(table["feature"].to_numpy()).items()}
 
 
 def read_logits(path: Path | None) -> dict[int, tuple[tuple[str, ...], tuple[str, ...]]]:

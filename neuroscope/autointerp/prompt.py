@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from string import Template
 from typing import Any
@@ -61,11 +62,12 @@ class Prompt:
     """SHA-256 of the prompt without its random mark: the same evidence has the same hash."""
 
 
-def _random_mark() -> str:
+def random_mark() -> str:
+    """A mark that no document can know."""
     return secrets.token_hex(8)
 
 
-def build_label_prompt(request: LabelRequest, *, new_mark: Callable[[], str] = _random_mark) -> Prompt:
+def build_label_prompt(request: LabelRequest, *, new_mark: Callable[[], str] = random_mark) -> Prompt:
     """The prompt for one feature; `new_mark` makes a mark that the data is fenced with.
 
     Raises `LabelError` when the feature has no examples.
@@ -80,10 +82,10 @@ def build_label_prompt(request: LabelRequest, *, new_mark: Callable[[], str] = _
         "rate": "" if rate is None else f" It is active on {rate:.3%} of all tokens.",
         "top": _example_lines(request.top, maximum, request.text),
         "sample": _example_lines(request.sample, maximum, request.text),
-        "promoted": _as_json(list(request.promoted)),
-        "suppressed": _as_json(list(request.suppressed)),
+        "promoted": as_json(list(request.promoted)),
+        "suppressed": as_json(list(request.suppressed)),
     }
-    system, template = _text("label_system.txt"), Template(_text("label_user.txt"))
+    system, template = prompt_text("label_system.txt"), Template(prompt_text("label_user.txt"))
     mark = new_mark()
     while any(mark in part for part in data.values()):
         mark = new_mark()
@@ -95,11 +97,13 @@ def build_label_prompt(request: LabelRequest, *, new_mark: Callable[[], str] = _
     )
 
 
-def _text(name: str) -> str:
+@cache
+def prompt_text(name: str) -> str:
+    """A file of `prompts`."""
     return resources.files("neuroscope.autointerp").joinpath("prompts", name).read_text(encoding="utf-8")
 
 
-def _as_json(value: object) -> str:
+def as_json(value: object) -> str:
     """JSON on one line, with invisible and direction-changing characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return re.sub(
@@ -124,7 +128,7 @@ def _example_lines(examples: Examples, maximum: float, text: TokenText) -> str:
             "activation": scaled(activation, maximum),
             "raw": round(activation, 2),
         }
-        lines.append(_as_json(example))
+        lines.append(as_json(example))
     return "\n".join(lines) or "(none)"
 
 

@@ -1,68 +1,47 @@
-"""Detection scores: does a label tell the windows on which its feature fires from those on which it does not?
+"""Scores of labels: does a label tell where its feature fires from where it does not?
 
-Windows in which the feature fires are its held-out examples, over all quantiles of activation; windows in which it
-is silent come from the scorers' side of the pool. Both are from documents that the label was not made from. A label
-with a rule is judged by the rule alone, which sees the words of a window and no activation.
+Detection asks of a window whether it holds what the label says, fuzzing of a marked token whether it is what the
+label says. A label with a rule is judged by the rule alone, which sees the words of a window and no activation; a
+label in words by a language model, which sees the same.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from neuroscope.autointerp.accuracy import Confusion, balanced_accuracy
-from neuroscope.autointerp.background import bitset, members, postings, union
-from neuroscope.autointerp.evidence import CENTRE, ExampleTable, PoolSide, read_columns, scan
-from neuroscope.autointerp.rules import Rule, hits
+from neuroscope.autointerp.calls.ledger import Ledger
+from neuroscope.autointerp.evidence import CENTRE, read_columns, scan
+from neuroscope.autointerp.judging import Judge, Questions
+from neuroscope.autointerp.rules import Rule, hits, marks
+from neuroscope.autointerp.score_rows import (
+    BY_MODEL,
+    BY_RULE,
+    SCHEMA,
+    FeatureScore,
+    Verdicts,
+    detection_scores,
+    fuzzing_score,
+)
+from neuroscope.autointerp.trials import Numbers, Trial, Trials
 from neuroscope.autointerp.words import TokenText, Vocabulary, Words
-from neuroscope.errors import LabelError
 from neuroscope.sources import replace_atomically
 
-METHOD = "rule"
-NEAR_MISS = "rule_near_miss"
-"""The same, against windows that hold the feature's own tokens though it is silent: harder, and kept apart."""
-
-MIN_WINDOWS = 5
-"""With fewer windows of a kind there is no score."""
-
-SCHEMA = {
-    "feature": pl.Int32,
-    "source": pl.String,
-    "method": pl.String,
-    "balanced_accuracy": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "tp": pl.Int32,
-    "fp": pl.Int32,
-    "tn": pl.Int32,
-    "fn": pl.Int32,
-    "failed": pl.Int32,
-}
+METHODS = ("detection", "fuzzing")
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureScore:
-    """One row of scores.parquet."""
+class Named:
+    """A label that is to be scored."""
 
-    feature: int
     source: str
-    method: str
-    balanced_accuracy: float | None
-    """None when too few windows could be judged."""
-    low: float | None
-    high: float | None
-    tp: int
-    fp: int
-    tn: int
-    fn: int
-    failed: int
-    """Windows without a verdict. They are in no other count; a label that could not be scored has at least one."""
+    text: str
+    rule: Rule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,63 +50,24 @@ class ScoreCounts:
 
     scored: int
     failed: int
-    """Labels with too few held-out windows, or too few windows without their feature."""
-    without_rule: int
-    """Labels in free words: they need a reader."""
+    """Labels with too few held-out windows, too few windows without their feature, or too few verdicts."""
+    without_judge: int
+    """Labels in words, when no language model is there to judge them."""
     mean: float | None
     """Mean balanced accuracy of the scored labels."""
     shuffled: float | None
-    """The same when every label is judged on another feature's windows: a half, if windows do not give it away."""
+    """The same when every rule is judged on another feature's windows: a half, if windows do not give it away."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trial:
-    """The windows that a feature's labels are judged on."""
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How labels are scored."""
 
-    positives: Words
-    negatives: Words
-    near_misses: Words
-
-
-class Trials:
-    """Held-out windows of every feature, and the windows without it, chosen by hash."""
-
-    def __init__(
-        self,
-        examples: Path,
-        pool: Path,
-        vocabulary: Vocabulary,
-        *,
-        positives: int,
-        negatives: int,
-        seed: int = 0,
-    ) -> None:
-        self._held_out = ExampleTable.read(examples, "held_out", positives)
-        self._pool = PoolSide.read(pool, labelling=False)
-        self._words = vocabulary.read(self._pool.windows)
-        self._size = len(self._words)
-        self._with_token, _ = postings(self._pool.windows, self._words.valid)
-        self._wanted, self._seed, self._vocabulary = negatives, seed, vocabulary
-
-    def of(self, feature: int) -> Trial:
-        windows = self._held_out.of(feature).windows
-        silent = ((1 << self._size) - 1) & ~bitset(self._pool.active(feature), self._size)
-        same_token = union(self._with_token.get(int(token), 0) for token in np.unique(windows[:, CENTRE]))
-        return Trial(
-            self._vocabulary.read(windows),
-            self._words.take(self._choose(feature, silent)),
-            self._words.take(self._choose(feature, silent & same_token)),
-        )
-
-    def _choose(self, feature: int, windows: int) -> NDArray[np.int64]:
-        rows = members(windows, self._size)
-        if len(rows) <= self._wanted:
-            return rows
-        name = f"{self._seed}:{feature}".encode()
-        generator = np.random.default_rng(
-            int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
-        )
-        return np.sort(generator.choice(rows, self._wanted, replace=False))
+    numbers: Numbers = field(default_factory=Numbers)
+    methods: Sequence[str] = ("detection",)
+    windows_per_call: int | None = None
+    """None: all of a feature's."""
+    seed: int = 0
 
 
 def judge(rule: Rule, positives: Words, negatives: Words) -> Confusion:
@@ -136,25 +76,14 @@ def judge(rule: Rule, positives: Words, negatives: Words) -> Confusion:
     return Confusion.count([True] * len(positives) + [False] * len(negatives), verdicts)
 
 
-def score_rule(feature: int, source: str, rule: Rule, trial: Trial) -> list[FeatureScore]:
-    """The label's score, and where there are near misses, its score against those."""
-    rows = [_row(feature, source, METHOD, rule, trial.positives, trial.negatives)]
-    if len(trial.near_misses) >= MIN_WINDOWS and rows[0].balanced_accuracy is not None:
-        rows.append(_row(feature, source, NEAR_MISS, rule, trial.positives, trial.near_misses))
-    return rows
+def verdicts_of_rule(rule: Rule, *windows: Words) -> Verdicts:
+    """The rule's verdict on each window, of detection."""
+    return np.concatenate([hits(rule, words).astype(np.int8) for words in windows])
 
 
-def _row(
-    feature: int, source: str, method: str, rule: Rule, positives: Words, negatives: Words
-) -> FeatureScore:
-    if min(len(positives), len(negatives)) < MIN_WINDOWS:
-        unjudged = max(1, len(positives) + len(negatives))
-        return FeatureScore(feature, source, method, None, None, None, 0, 0, 0, 0, unjudged)
-    confusion = judge(rule, positives, negatives)
-    score = balanced_accuracy(confusion)
-    if score is None:
-        raise LabelError(f"Feature {feature} has windows of one kind only.")
-    return FeatureScore(feature, source, method, **asdict(score), **asdict(confusion), failed=0)
+def verdicts_on_marks(rule: Rule, *windows: Words) -> Verdicts:
+    """The rule's verdict on the token in the middle of each window, of fuzzing."""
+    return np.concatenate([marks(rule, words)[:, CENTRE].astype(np.int8) for words in windows])
 
 
 def score_labels(
@@ -164,63 +93,119 @@ def score_labels(
     pool: Path,
     tokens: TokenText,
     out: Path,
-    positives: int = 50,
-    negatives: int = 50,
-    seed: int = 0,
+    neighbours: Path | None = None,
+    how: Scoring | None = None,
+    judge: Judge | None = None,
     progress: Callable[[list[int]], Iterable[int]] = iter,
 ) -> ScoreCounts:
-    """Scores every label that has a rule and writes `out` (scores.parquet).
+    """Scores labels and writes `out` (scores.parquet): those with a rule by it, those in words by `judge`.
 
-    `labels` are files of labels; `tokens` gives the text of a token id; `positives` and `negatives` are windows per
-    label, and so many near misses; `progress` wraps the features gone over, as tqdm does.
+    `labels` are files of labels; `tokens` gives the text of a token id; `progress` wraps the features gone over, as
+    tqdm does. Raises StopRun when `judge` stopped early: then nothing is written, and its ledger keeps every answer.
     """
-    rules, without_rule = read_rules(labels)
-    trials = Trials(examples, pool, Vocabulary(tokens), positives=positives, negatives=negatives, seed=seed)
-    rows, shuffled = list[FeatureScore](), list[float]()
-    stranger: Rule | None = None
-    for feature in progress(sorted(rules)):
-        trial = trials.of(feature)
-        for source, rule in rules[feature]:
-            rows.extend(score_rule(feature, source, rule, trial))
-            if stranger is not None and rows[-1].balanced_accuracy is not None:
-                control = balanced_accuracy(judge(stranger, trial.positives, trial.negatives))
-                shuffled.extend([] if control is None else [control.balanced_accuracy])
-            stranger = rule
+    named, how = read_named(labels), how or Scoring()
+    trials = Trials(
+        examples, pool, Vocabulary(tokens), numbers=how.numbers, neighbours=neighbours, seed=how.seed
+    )
+    by_rule, shuffled = _by_rule(named, trials, how, progress)
+    by_model = [] if judge is None else list(_by_model(named, trials, how, judge))
+    rows = sorted([*by_rule, *by_model], key=lambda row: (row.feature, row.source, row.method))
     frame = pl.DataFrame([asdict(row) for row in rows], schema=SCHEMA)
     with replace_atomically(out) as temporary:
         frame.write_parquet(temporary)
-    scores = [row.balanced_accuracy for row in rows if row.method == METHOD]
-    known = [score for score in scores if score is not None]
-    return ScoreCounts(len(known), len(scores) - len(known), without_rule, _mean(known), _mean(shuffled))
+    in_words = sum(label.rule is None for labels_of in named.values() for label in labels_of)
+    first = frame.unique(["feature", "source"], keep="first", maintain_order=True)["balanced_accuracy"]
+    known = first.drop_nulls().to_list()
+    without = in_words if judge is None else 0
+    return ScoreCounts(len(known), len(first) - len(known), without, _mean(known), _mean(shuffled))
+
+
+def questions(named: Mapping[int, Sequence[Named]], trials: Trials, how: Scoring) -> Questions:
+    """What a language model is asked about the labels in words."""
+    texts = {
+        feature: found
+        for feature, labels in named.items()
+        if (found := [label.text for label in labels if label.rule is None])
+    }
+    return Questions(texts, trials, methods=how.methods, windows_per_call=how.windows_per_call, seed=how.seed)
+
+
+def _by_rule(
+    named: Mapping[int, Sequence[Named]],
+    trials: Trials,
+    how: Scoring,
+    progress: Callable[[list[int]], Iterable[int]],
+) -> tuple[list[FeatureScore], list[float]]:
+    """The scores of labels with a rule; and what each rule scores on the next feature's windows."""
+    rows, shuffled = list[FeatureScore](), list[float]()
+    stranger: Rule | None = None
+    for feature in progress(sorted(f for f, labels in named.items() if any(label.rule for label in labels))):
+        trial = trials.of(feature)
+        if stranger is not None and trial.enough:
+            control = balanced_accuracy(judge(stranger, trial.positives, trial.negatives))
+            shuffled.extend([] if control is None else [control.balanced_accuracy])
+        for label in named[feature]:
+            if label.rule is not None:
+                rows.extend(score_rule(feature, label.source, label.rule, trials, how.methods, trial))
+                stranger = label.rule
+    return rows, shuffled
+
+
+def score_rule(
+    feature: int,
+    source: str,
+    rule: Rule,
+    trials: Trials,
+    methods: Sequence[str] = ("detection",),
+    trial: Trial | None = None,
+) -> list[FeatureScore]:
+    """The scores of one label with a rule; `trial` is the feature's, where it is at hand."""
+    rows = list[FeatureScore]()
+    if "detection" in methods:
+        trial = trial or trials.of(feature)
+        found = verdicts_of_rule(rule, trial.positives, trial.negatives, trial.near_misses)
+        rows += detection_scores(feature, source, BY_RULE, trial, found)
+    if "fuzzing" in methods:
+        marked = trials.marked(feature)
+        found = verdicts_on_marks(rule, marked.right, marked.wrong)
+        rows.append(fuzzing_score(feature, source, BY_RULE, marked, found))
+    return rows
+
+
+def _by_model(
+    named: Mapping[int, Sequence[Named]], trials: Trials, how: Scoring, judge: Judge
+) -> Iterator[FeatureScore]:
+    """The scores of labels in words."""
+    asked = questions(named, trials, how)
+    judge.ask(asked)
+    ledger, model = Ledger(judge.ledger), judge.client.model
+    for feature in sorted(named):
+        for label in named[feature]:
+            if label.rule is not None:
+                continue
+            for method in how.methods:
+                found = asked.verdicts(feature, label.text, method, ledger, model)
+                if method == "fuzzing":
+                    marked = trials.marked(feature)
+                    yield fuzzing_score(feature, label.source, BY_MODEL, marked, found)
+                else:
+                    trial = trials.of(feature)
+                    yield from detection_scores(feature, label.source, BY_MODEL, trial, found)
 
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def read_rules(labels: Sequence[Path]) -> tuple[Mapping[int, list[tuple[str, Rule]]], int]:
-    """The rules of each feature's labels with their sources, and the number of labels without one."""
-    rules: dict[int, list[tuple[str, Rule]]] = {}
-    without = 0
-    for feature, source, rule in _rows_of(labels):
-        if rule is None:
-            without += 1
-        else:
-            rules.setdefault(feature, []).append((source, Rule.from_json(rule)))
-    return rules, without
-
-
-def _rows_of(labels: Sequence[Path]) -> Iterator[tuple[int, str, str | None]]:
+def read_named(labels: Sequence[Path]) -> dict[int, list[Named]]:
+    """The labels of each feature. Raises LabelError for one whose rule is none."""
+    named: dict[int, list[Named]] = {}
     for path in labels:
         has_rule = "rule" in scan(path)[1]
-        frame = read_columns(path, ("feature", "source", *(["rule"] if has_rule else [])))
+        frame = read_columns(path, ("feature", "source", "label", *(["rule"] if has_rule else [])))
         if not has_rule:
             frame = frame.with_columns(rule=pl.lit(None, pl.String))
-        yield from frame.collect().iter_rows()
-
-
-def read_scores(path: Path) -> dict[tuple[int, str], float]:
-    """Balanced accuracy by (feature, source), as `LabelSet.best` takes it; near misses are left out."""
-    table = read_columns(path, ("feature", "source", "method", "balanced_accuracy")).collect()
-    table = table.filter(~pl.col("method").str.ends_with("near_miss")).drop_nulls("balanced_accuracy")
-    return {(feature, source): score for feature, source, _, score in table.iter_rows()}
+        for feature, source, text, rule in frame.collect().iter_rows():
+            read = None if rule is None else Rule.from_json(rule)
+            named.setdefault(feature, []).append(Named(source, text, read))
+    return named

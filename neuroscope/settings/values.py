@@ -165,6 +165,9 @@ class Labels:
     max_cost_usd: float
     prices: Prices
     score: bool
+    score_methods: tuple[str, ...]
+    negatives: int
+    near_misses: int
     min_score: float
     replace_low: bool
 

@@ -12,7 +12,8 @@ from tqdm import tqdm
 
 from neuroscope.autointerp.logits import compute_logits
 from neuroscope.autointerp.pipeline import label_features
-from neuroscope.autointerp.scoring import score_labels
+from neuroscope.autointerp.scoring import Scoring, score_labels
+from neuroscope.autointerp.trials import Numbers
 from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import LabelError
 from neuroscope.manifest import SourcesLock
@@ -74,25 +75,43 @@ def make_labels(
 
 
 def make_scores(
-    settings: Settings, *, labels: Sequence[Path], examples: Path, pool: Path, output: Path
+    settings: Settings,
+    *,
+    labels: Sequence[Path],
+    examples: Path,
+    pool: Path,
+    neighbours: Path,
+    output: Path,
 ) -> None:
-    """The detection score of every label that has a rule."""
+    """The scores of every label that can be judged."""
     counts = score_labels(
         labels=labels,
         examples=examples,
         pool=pool,
+        neighbours=neighbours,
         tokens=token_text(settings),
         out=output,
-        positives=settings.examples.held_out,
-        seed=settings.corpus.seed,
+        how=scoring(settings),
         progress=_bar("scores", "feature"),
     )
     log.info(
-        "%d labels scored, mean balanced accuracy %s (labels of other features: %s); %d with too few windows",
+        "%d labels scored, mean balanced accuracy %s (rules of other features: %s); %d with too few windows; "
+        "%d in words, for which there is no judge",
         counts.scored,
         _figure(counts.mean),
         _figure(counts.shuffled),
         counts.failed,
+        counts.without_judge,
+    )
+
+
+def scoring(settings: Settings) -> Scoring:
+    """How the settings want labels to be scored."""
+    labels = settings.labels
+    return Scoring(
+        Numbers(settings.examples.held_out, labels.negatives, labels.near_misses),
+        labels.score_methods,
+        seed=settings.corpus.seed,
     )
 
 

@@ -98,7 +98,14 @@ USES: dict[str, tuple[str, ...]] = {
     "own_labels": ("labels.file",),
     "neuronpedia": _PUBLISHED,
     "neuronpedia_examples": (*_PUBLISHED, "neuronpedia.examples"),
-    "score": ("pairing.model", "examples.held_out", "corpus.seed"),
+    "score": (
+        "pairing.model",
+        "examples.held_out",
+        "corpus.seed",
+        "labels.score_methods",
+        "labels.negatives",
+        "labels.near_misses",
+    ),
     "verify": (
         *_MODEL,
         "pairing.layer",
@@ -153,7 +160,7 @@ USES: dict[str, tuple[str, ...]] = {
 }
 """Stage -> the settings it reads; `*` stands for every item of a list."""
 
-VERSIONS = {**dict.fromkeys(USES, 1), "documents": 2, "logits": 2}
+VERSIONS = {**dict.fromkeys(USES, 1), "documents": 2, "logits": 2, "score": 2}
 """Stage -> the version of what its artefacts mean."""
 
 

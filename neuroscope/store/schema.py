@@ -149,11 +149,16 @@ LABEL_STATES = Table(
 )
 SCORES = Table(
     "scores",
-    "Detection scores: how well a label tells windows on which its feature fires from others",
+    "How well a label tells windows on which its feature fires from others (detection), or tokens (fuzzing)",
     (
         FEATURE,
         SOURCE,
-        Column("method", "VARCHAR", "how the label was judged"),
+        Column(
+            "method",
+            "VARCHAR",
+            "detection or fuzzing by a language model, rule or rule_fuzzing by the label's rule; *_near_miss: against "
+            "silent windows with the feature's tokens or neighbours",
+        ),
         Column("balanced_accuracy", "DOUBLE", "(sensitivity + specificity) / 2 over held-out windows"),
         Column("low", "DOUBLE", "lower end of its 95% interval"),
         Column("high", "DOUBLE", "upper end of its 95% interval"),

@@ -54,7 +54,12 @@ def labelled(emulated_sweep: Sweep, tmp_path_factory: pytest.TempPathFactory) ->
         out=labels,
     )
     score_counts = score_labels(
-        labels=[labels], examples=files.examples, pool=files.pool, tokens=files.world.text, out=scores
+        labels=[labels],
+        examples=files.examples,
+        pool=files.pool,
+        neighbours=files.neighbours,
+        tokens=files.world.text,
+        out=scores,
     )
     return Labelled(labels, scores, label_counts, score_counts)
 

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from neuroscope.examples import gather_windows, is_held_out, spread_over_quantiles, window_rows
+from neuroscope.sweep.neighbours import neighbours
 
 
 def _words(text: str) -> list[str]:
@@ -143,10 +144,11 @@ class Sweep:
     pool: Path
     stats: Path
     logits: Path
+    neighbours: Path
 
 
 def sweep(world: World, folder: Path, *, n_pool: int = 900, seed: int = 0) -> Sweep:
-    """Writes examples.parquet, pool.parquet, stats.parquet and logits.parquet by the columns of the real sweep."""
+    """Writes the files of a sweep by the columns of the real one."""
     rng = np.random.default_rng(seed)
     number = {token: i for i, token in enumerate(world.vocabulary)}
     ids = np.array([number[token] for document in world.documents for token in document], np.int32)
@@ -179,7 +181,11 @@ def sweep(world: World, folder: Path, *, n_pool: int = 900, seed: int = 0) -> Sw
     }
     pl.DataFrame(stats).write_parquet(folder / "stats.parquet")
     _write_logits(folder / "logits.parquet", world)
-    return Sweep(world, *(folder / f"{name}.parquet" for name in ("examples", "pool", "stats", "logits")))
+    neighbours(pl.read_parquet(folder / "pool.parquet"), len(FEATURES)).write_parquet(
+        folder / "neighbours.parquet"
+    )
+    names = ["examples", "pool", "stats", "logits", "neighbours"]
+    return Sweep(world, *(folder / f"{name}.parquet" for name in names))
 
 
 def _write_examples(

@@ -13,20 +13,13 @@ from autointerp.conftest import Labelled
 from autointerp.emulated import FEATURES, NUMBER, Sweep
 from neuroscope.autointerp.accuracy import balanced_accuracy
 from neuroscope.autointerp.rules import Rule
-from neuroscope.autointerp.scoring import (
-    METHOD,
-    NEAR_MISS,
-    SCHEMA,
-    Trials,
-    judge,
-    read_rules,
-    read_scores,
-    score_labels,
-    score_rule,
-)
+from neuroscope.autointerp.score_rows import SCHEMA
+from neuroscope.autointerp.scoring import Scoring, judge, read_named, score_labels, score_rule
+from neuroscope.autointerp.trials import Numbers, Trials
 from neuroscope.autointerp.words import PAD, Vocabulary
 from neuroscope.errors import LabelError
 from neuroscope.labels import Label, LabelSet
+from neuroscope.store.frames import scores_by_label
 
 ORACLE = {
     "paris": Rule("word", ("Paris",)),
@@ -44,7 +37,13 @@ ORACLE = {
 @pytest.fixture(scope="module")
 def trials(emulated_sweep: Sweep) -> Trials:
     vocabulary = Vocabulary(emulated_sweep.world.text)
-    return Trials(emulated_sweep.examples, emulated_sweep.pool, vocabulary, positives=50, negatives=20)
+    return Trials(
+        emulated_sweep.examples,
+        emulated_sweep.pool,
+        vocabulary,
+        numbers=Numbers(),
+        neighbours=emulated_sweep.neighbours,
+    )
 
 
 def score_of(rule: Rule, trials: Trials, feature: str) -> float:
@@ -120,15 +119,86 @@ def test_windows_without_the_feature_are_silent_throughout(trials: Trials, emula
     assert (trial.positives.ids[:, 12] == paris).all()
 
 
-def test_near_misses_hold_the_features_tokens_and_are_kept_apart(trials: Trials, labelled: Labelled) -> None:
+def test_near_misses_hold_the_features_tokens_or_its_neighbours_and_are_kept_apart(
+    trials: Trials, labelled: Labelled
+) -> None:
     """`of` is everywhere; the feature fires on it only after `University`."""
     trial = trials.of(NUMBER["university of"])
     of = set(trial.positives.ids[:, 12].tolist())
-    assert all(of & set(window) for window in trial.near_misses.ids.tolist())
-    vague = score_rule(NUMBER["university of"], "x", Rule("word", ("of",)), trial)
-    assert [row.method for row in vague] == [METHOD, NEAR_MISS]
-    assert vague[0].balanced_accuracy > vague[1].balanced_accuracy == 0.5  # type: ignore[operator]
-    assert labelled.score("university of", NEAR_MISS)["balanced_accuracy"] > 0.9  # type: ignore[operator]
+    with_token = [bool(of & set(window)) for window in trial.near_misses.ids.tolist()]
+    assert with_token.count(True) >= 10
+    vague = score_rule(NUMBER["university of"], "x", Rule("word", ("of",)), trials)
+    assert [row.method for row in vague] == ["rule", "rule_near_miss"]
+    assert vague[0].balanced_accuracy > vague[1].balanced_accuracy  # type: ignore[operator]
+    assert vague[1].fp == with_token.count(True)
+    assert labelled.score("university of", "rule_near_miss")["balanced_accuracy"] > 0.9  # type: ignore[operator]
+
+
+def test_windows_in_which_only_the_nearest_neighbour_fires_are_near_misses(
+    emulated_sweep: Sweep, tmp_path: Path
+) -> None:
+    feature, nearest, farther = (NUMBER[name] for name in ("university of", "digits", "always"))
+    rows = {"feature": [feature] * 2, "other": [farther, nearest], "cofiring": [0.1, 0.9], "n_both": [9, 9]}
+    pl.DataFrame(rows).write_parquet(tmp_path / "neighbours.parquet")
+    made = Trials(
+        emulated_sweep.examples,
+        emulated_sweep.pool,
+        Vocabulary(emulated_sweep.world.text),
+        numbers=Numbers(),
+        neighbours=tmp_path / "neighbours.parquet",
+    )
+    near = made.of(feature).near_misses.ids.tolist()
+    pool = pl.read_parquet(emulated_sweep.pool).select("window", "features")
+    firing = {tuple(window): set(features) for window, features in pool.iter_rows()}
+    of = emulated_sweep.world.token_id(" of")
+    beside = [window for window in near if of not in window]
+    assert len(beside) == len(near) - len(beside) == 10
+    assert all(feature not in firing[tuple(window)] for window in near)
+    assert all(nearest in firing[tuple(window)] for window in beside)
+
+
+def test_a_wrong_mark_stands_where_the_feature_is_silent(trials: Trials, emulated_sweep: Sweep) -> None:
+    """Of `Copenhagen` in three pieces the feature marks the first: the others are no wrong marks."""
+    marked = trials.marked(NUMBER["copenhagen"])
+    first, pieces = (
+        (emulated_sweep.world.token_id(piece) for piece in (" Cop", "enh")),
+        {"enh", "agen", " Cop"},
+    )
+    assert (marked.right.ids[:, 12] == next(first)).all()
+    assert len(marked.right) == len(marked.wrong) == 25
+    assert not {emulated_sweep.world.text(token) for token in marked.wrong.ids[:, 12].tolist()} & pieces
+    holding = (marked.wrong.ids == emulated_sweep.world.token_id(" Cop")).any(1)
+    assert holding.sum() >= 10, "windows that hold the feature elsewhere come first"
+
+
+@pytest.mark.parametrize("feature", ["paris", "after of", "copenhagen", "May"])
+def test_fuzzing_tells_rules_that_find_the_token_from_rules_that_find_the_text(
+    trials: Trials, feature: str
+) -> None:
+    number = NUMBER[feature]
+    oracle = score_rule(number, "x", ORACLE[feature], trials, ["fuzzing"])
+    assert [row.method for row in oracle] == ["rule_fuzzing"]
+    assert oracle[0].balanced_accuracy > 0.97  # type: ignore[operator]
+    assert score_rule(number, "x", Rule("any"), trials, ["fuzzing"])[0].balanced_accuracy == 0.5
+    stranger = score_rule(number, "x", Rule("word", ("king", "throne")), trials, ["fuzzing"])
+    assert stranger[0].balanced_accuracy == pytest.approx(0.5, abs=0.1)
+
+
+def test_both_methods_make_rows_of_their_own(
+    emulated_sweep: Sweep, labelled: Labelled, tmp_path: Path
+) -> None:
+    score_labels(
+        labels=[labelled.labels_path],
+        examples=emulated_sweep.examples,
+        pool=emulated_sweep.pool,
+        tokens=emulated_sweep.world.text,
+        out=tmp_path / "scores.parquet",
+        how=Scoring(methods=("detection", "fuzzing")),
+    )
+    frame = pl.read_parquet(tmp_path / "scores.parquet")
+    rows = frame.filter(pl.col("feature") == NUMBER["university of"])
+    assert rows["method"].to_list() == ["rule", "rule_fuzzing", "rule_near_miss"]
+    assert scores_by_label(frame)[NUMBER["university of"], "tokens"] == rows["balanced_accuracy"][0]
 
 
 def test_the_detector_sees_no_activation_and_no_position(trials: Trials) -> None:
@@ -144,9 +214,7 @@ def test_the_detector_sees_no_activation_and_no_position(trials: Trials) -> None
 def test_the_same_windows_are_drawn_every_time_and_others_with_another_seed(emulated_sweep: Sweep) -> None:
     def drawn(seed: int) -> list[list[int]]:
         vocabulary = Vocabulary(emulated_sweep.world.text)
-        made = Trials(
-            emulated_sweep.examples, emulated_sweep.pool, vocabulary, positives=50, negatives=20, seed=seed
-        )
+        made = Trials(emulated_sweep.examples, emulated_sweep.pool, vocabulary, numbers=Numbers(), seed=seed)
         return made.of(NUMBER["paris"]).negatives.ids.tolist()
 
     assert drawn(0) == drawn(0) != drawn(1)
@@ -161,20 +229,19 @@ def test_the_table_has_the_columns_that_the_database_takes(labelled: Labelled) -
     np.testing.assert_allclose(scored["balanced_accuracy"], (sensitivity + specificity) / 2)
 
 
-def test_scores_choose_between_labels_by_the_harder_windows_never(labelled: Labelled) -> None:
-    scores = read_scores(labelled.scores_path)
+def test_a_label_is_shown_with_its_score_on_random_windows(labelled: Labelled) -> None:
+    scores = scores_by_label(pl.read_parquet(labelled.scores_path))
     assert scores[NUMBER["paris"], "tokens"] == labelled.score("paris")["balanced_accuracy"]
     assert (NUMBER["always"], "tokens") not in scores
     assert len(scores) == labelled.score_counts.scored
 
 
-def test_labels_in_free_words_wait_for_a_reader(
+def test_labels_in_words_are_counted_when_no_language_model_judges_them(
     emulated_sweep: Sweep, labelled: Labelled, tmp_path: Path
 ) -> None:
     LabelSet((Label(0, "claude", "the French capital"),)).to_parquet(tmp_path / "claude.parquet")
-    rules, without = read_rules([tmp_path / "claude.parquet", labelled.labels_path])
-    assert without == 1
-    assert [source for source, _ in rules[0]] == ["tokens"]
+    named = read_named([tmp_path / "claude.parquet", labelled.labels_path])
+    assert [(label.source, label.rule is None) for label in named[0]] == [("claude", True), ("tokens", False)]
     counts = score_labels(
         labels=[tmp_path / "claude.parquet"],
         examples=emulated_sweep.examples,
@@ -182,11 +249,11 @@ def test_labels_in_free_words_wait_for_a_reader(
         tokens=emulated_sweep.world.text,
         out=tmp_path / "scores.parquet",
     )
-    assert (counts.scored, counts.without_rule, counts.mean) == (0, 1, None)
+    assert (counts.scored, counts.without_judge, counts.mean) == (0, 1, None)
     assert len(pl.read_parquet(tmp_path / "scores.parquet")) == 0
 
 
 def test_a_broken_rule_is_an_error_not_a_low_score(tmp_path: Path) -> None:
     LabelSet((Label(0, "tokens", "x"),)).to_parquet(tmp_path / "x.parquet", {"rule": ['{"kind": "magic"}']})
     with pytest.raises(LabelError, match="Not a label's rule"):
-        read_rules([tmp_path / "x.parquet"])
+        read_named([tmp_path / "x.parquet"])

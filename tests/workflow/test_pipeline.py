@@ -130,6 +130,7 @@ def test_secrets_are_written_nowhere(finished: Checkout) -> None:
         ({"serve": {"port": 9000}, "ranking": {"top_k": 3}, "labels": {"concurrency": 3}}, set()),
         ({"labels": {"min_score": 0.9}}, {"results"}),
         ({"labels": {"score": False}}, {"results"}),
+        ({"labels": {"negatives": 6}}, {"score", "results"}),
         ({"labels": {"examples_per_feature": 7}}, NAMED),
         ({"examples": {"sampled": 3}}, SWEPT | NAMED),
         ({"sweep": {"shards": 3}}, SWEPT | NAMED),

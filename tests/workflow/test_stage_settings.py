@@ -150,6 +150,7 @@ def test_stages_read_the_settings_they_declare(
                 "labels": [labels],
                 "examples": merged["examples"],
                 "pool": made / "pool.parquet",
+                "neighbours": merged["neighbours"],
                 "output": new / "scores.parquet",
             },
         ),

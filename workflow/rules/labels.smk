@@ -100,6 +100,7 @@ rule score:
         labels=[labeler.output.labels for labeler in LABELERS],
         examples=rules.examples.output.examples,
         pool=rules.examples.output.pool,
+        neighbours=rules.examples.output.neighbours,
     output:
         scores=update("<results>/scores.parquet"),
     log:

@@ -12,5 +12,6 @@ run(
     labels=[Path(labels) for labels in snakemake.input.labels],
     examples=Path(snakemake.input.examples),
     pool=Path(snakemake.input.pool),
+    neighbours=Path(snakemake.input.neighbours),
     output=Path(snakemake.output.scores),
 )
