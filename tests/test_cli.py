@@ -55,7 +55,7 @@ def targets(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Caught:
     def run_target(target: str, overrides: dict[str, Any], *, cores: int | None) -> None:
         caught.append((target, overrides))
 
-    for name in ("calibrate", "corpus", "labels", "serve", "verify"):
+    for name in ("calibrate", "corpus", "labels", "labels_score", "serve", "verify"):
         monkeypatch.setattr(f"neuroscope.cli.{name}.run_target", run_target)
     return caught
 
@@ -102,8 +102,26 @@ def test_how_claude_is_asked_and_what_it_may_cost_are_settings(targets: Caught) 
 
 def test_a_dry_run_of_scores_asks_nobody(targets: Caught, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["labels", "score", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"method": "rule", "calls": 0, "usd": 0.0}
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"scorer": "none", "by_rule": 0, "in_words": 0, "calls": 0, "usd": 0.0}
     assert not targets
+
+
+def test_who_judges_labels_and_how_are_settings(targets: Caught, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "labels score --scorer claude-haiku-4-5 --method detection --method fuzzing --max-cost 3"
+    assert main(words.split()) == 1
+    assert "scores.parquet cannot be read" in capsys.readouterr().err
+    assert targets[0] == (
+        "scores",
+        {
+            "labels.scorer": "claude-haiku-4-5",
+            "labels.score_methods": ["detection", "fuzzing"],
+            "labels.max_cost_usd": 3.0,
+            "labels.score": True,
+        },
+    )
+    assert main(["labels", "score", "--scorer", "gpt"]) == 1
+    assert "labels.scorer is 'gpt'" in capsys.readouterr().err
 
 
 def test_more_examples_for_the_labeler_are_collected_too(targets: Caught) -> None:

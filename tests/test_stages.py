@@ -55,12 +55,14 @@ def test_how_a_language_model_is_asked_re_runs_nothing() -> None:
     claude = settings.load("smollm2-135m", overrides={"labels.labeler": "claude-haiku-4-5"})
     assert {
         stage for stage in stages.USES if stages.params(claude, stage) != stages.params(SMOLLM, stage)
-    } == {"ask"}
+    } == {"ask", "score"}, "the labeler judges labels in words, unless labels.scorer names another"
 
 
 def test_the_prompts_of_a_purpose_are_files() -> None:
     assert [Path(path).name for path in stages.prompts("label")] == ["label_system.txt", "label_user.txt"]
-    assert all(Path(path).is_file() for path in stages.prompts("label"))
+    judged = ["score_detection.txt", "score_fuzzing.txt", "score_user.txt"]
+    assert [Path(path).name for path in stages.prompts("score")] == judged
+    assert all(Path(path).is_file() for path in stages.prompts("label") + stages.prompts("score"))
 
 
 def test_secrets_are_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ def build_ask(
 
     Its hash ends with the number of windows: so an answer can be checked by a run that did not ask for it.
     """
-    system, template = prompt_text(f"{method}_system.txt"), Template(prompt_text("judge_user.txt"))
+    system, template = prompt_text(f"score_{method}.txt"), Template(prompt_text("score_user.txt"))
     lines = (f"{number} {window}" for number, window in enumerate(windows, 1))
     data = {"label": as_json(label), "windows": "\n".join(lines), "count": str(len(windows))}
     mark = new_mark()

@@ -113,21 +113,27 @@ def score_labels(
     frame = pl.DataFrame([asdict(row) for row in rows], schema=SCHEMA)
     with replace_atomically(out) as temporary:
         frame.write_parquet(temporary)
-    in_words = sum(label.rule is None for labels_of in named.values() for label in labels_of)
     first = frame.unique(["feature", "source"], keep="first", maintain_order=True)["balanced_accuracy"]
     known = first.drop_nulls().to_list()
-    without = in_words if judge is None else 0
+    without = sum(map(len, in_words(named).values())) if judge is None else 0
     return ScoreCounts(len(known), len(first) - len(known), without, _mean(known), _mean(shuffled))
+
+
+def in_words(named: Mapping[int, Sequence[Named]]) -> dict[int, list[str]]:
+    """The labels of each feature that have no rule."""
+    texts = {f: [label.text for label in labels if label.rule is None] for f, labels in named.items()}
+    return {feature: found for feature, found in texts.items() if found}
 
 
 def questions(named: Mapping[int, Sequence[Named]], trials: Trials, how: Scoring) -> Questions:
     """What a language model is asked about the labels in words."""
-    texts = {
-        feature: found
-        for feature, labels in named.items()
-        if (found := [label.text for label in labels if label.rule is None])
-    }
-    return Questions(texts, trials, methods=how.methods, windows_per_call=how.windows_per_call, seed=how.seed)
+    return Questions(
+        in_words(named),
+        trials,
+        methods=how.methods,
+        windows_per_call=how.windows_per_call,
+        seed=how.seed,
+    )
 
 
 def _by_rule(

@@ -37,6 +37,8 @@ KEYS = {
     "max_cost": "labels.max_cost_usd",
     "examples_per_feature": "labels.examples_per_feature",
     "score": "labels.score",
+    "scorer": "labels.scorer",
+    "methods": "labels.score_methods",
 }
 """Flag (as a Python name) -> key of config.yaml."""
 

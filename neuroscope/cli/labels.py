@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -10,11 +9,11 @@ import click
 from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
 from neuroscope.cli.labels_diff import diff_labels
 from neuroscope.cli.labels_export import export_labels
-from neuroscope.cli.labels_show import LABELS_FILE, rows_of_file, rows_of_results, show_labels
+from neuroscope.cli.labels_score import score_labels
+from neuroscope.cli.labels_show import show_labels
 from neuroscope.cli.neuronpedia import import_labels
-from neuroscope.cli.output import show, show_record
+from neuroscope.cli.output import show_record
 from neuroscope.cli.pipeline import run_target
-from neuroscope.errors import LabelError
 
 COLLECTED = 20
 """Examples that config.yaml collects for each feature: a labeler that is to see more needs more collected."""
@@ -25,7 +24,7 @@ def labels() -> None:
     """Names of features and their scores."""
 
 
-for command in (show_labels, diff_labels, export_labels, import_labels):
+for command in (score_labels, show_labels, diff_labels, export_labels, import_labels):
     labels.add_command(command)
 
 
@@ -60,53 +59,7 @@ def generate(samples: int | None, cores: int | None, dry_run: bool, as_json: boo
         return
     from neuroscope import settings
     from neuroscope.stages.asking import estimate_labels
+    from neuroscope.stages.scores import estimate_scores_to_come
 
-    show_record(estimate_labels(settings.load(overrides=given)), as_json=as_json)
-
-
-@labels.command()
-@with_pairing
-@click.option("--labels", "path", type=LABELS_FILE, help="A labels.json whose labels are looked at instead.")
-@click.option("--dry-run", is_flag=True, help="Only tell calls and dollars; nothing is paid.")
-@with_cores
-@as_json
-def score(path: Path | None, cores: int | None, dry_run: bool, as_json: bool, **flags: Any) -> None:
-    """Score labels by detection on held-out text: all in figures, or each of a labels.json.
-
-    A label is judged by the rule it was made with; words without a rule need a reader, which this version lacks.
-    """
-    from neuroscope import settings
-
-    if dry_run:
-        show_record({"method": "rule", "calls": 0, "usd": 0.0}, as_json=as_json)
-        return
-    given = overrides(flags, labels__score=True)
     settled = settings.load(overrides=given)
-    run_target("scores", given, cores=cores)
-    rows = rows_of_results(settled)
-    if path is None:
-        show_record(_summary(rows, settled.labels.min_score), as_json=as_json)
-        return
-    known = {(row["feature"], row["label"]): row for row in rows}
-    asked = [
-        known.get(
-            (row["feature"], row["label"]), {**row, "balanced_accuracy": None}
-        )  # not the file's own word
-        for row in rows_of_file(path)
-    ]
-    if all(row["balanced_accuracy"] is None for row in asked):
-        raise LabelError(
-            f"No label of {path} is among those of the results, so none has a rule to be judged by."
-        )
-    show(asked, as_json=as_json)
-
-
-def _summary(rows: list[dict[str, Any]], min_score: float) -> dict[str, Any]:
-    scores = [row["balanced_accuracy"] for row in rows if row["balanced_accuracy"] is not None]
-    return {
-        "labels": len(rows),
-        "scored": len(scores),
-        "mean_balanced_accuracy": sum(scores) / len(scores) if scores else None,
-        "under_min_score": sum(score < min_score for score in scores),
-        "min_score": min_score,
-    }
+    show_record(estimate_labels(settled) | estimate_scores_to_come(settled), as_json=as_json)

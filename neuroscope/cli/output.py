@@ -37,6 +37,11 @@ def table_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
+def print_json(value: Any) -> None:
+    """Prints a value that has more than one part; for programs only."""
+    click.echo(json.dumps(_plain(value), indent=2))
+
+
 def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
     """Prints one record, a line for each field."""
     if as_json:

@@ -220,6 +220,10 @@ def _labels(tree: Tree, root: Path) -> Labels:
         raise ConfigError(
             f"labels.labeler is {tree['labeler']}, which needs {' and '.join(missing)}: set it."
         )
+    if tree["scorer"] == "openai" and (open_ := [n for n in ("model", "base_url") if tree[n] is None]):
+        raise ConfigError(
+            f"labels.scorer is openai, which needs {' and '.join(f'labels.{name}' for name in open_)}: set it."
+        )
     given = [name for name, value in tree["prices"].items() if value is not None]
     if len(given) == 1:
         raise ConfigError(f"labels.prices.{given[0]} is set alone: set both labels.prices.input and .output.")

@@ -165,6 +165,8 @@ class Labels:
     max_cost_usd: float
     prices: Prices
     score: bool
+    scorer: str | None
+    windows_per_call: int | None
     score_methods: tuple[str, ...]
     negatives: int
     near_misses: int
@@ -175,6 +177,12 @@ class Labels:
     def source(self) -> str:
         """Who the labels are by, as in `priority`: the labeler, and claude for every Claude model."""
         return "claude" if self.labeler.startswith("claude-") else self.labeler
+
+    @property
+    def judge(self) -> str | None:
+        """Who judges labels in words: a Claude model, or openai; None for nobody."""
+        who = self.scorer or self.labeler
+        return who if who == "openai" or who.startswith("claude-") else None
 
 
 @dataclass(frozen=True, slots=True)

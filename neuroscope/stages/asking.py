@@ -40,7 +40,7 @@ def ask_labels(
     how = terms(settings)
     with closing(client_of(settings)) as client:
         requests = _requests(settings, examples, stats, logits)
-        with _Bar(len(LabelAsks(requests))) as bar:
+        with Bar("labels", "feature", len(LabelAsks(requests)), "labelled") as bar:
             counts = ask_for_labels(
                 requests,
                 client,
@@ -88,42 +88,53 @@ def estimate_labels(settings: Settings) -> dict[str, Any]:
             LabelAsks(_requests(settings, *files)),
             client,
             Ledger(results / "labels" / LEDGER),
-            model=_model(settings),
+            model=model_of(settings),
             price=how.price,
             output_tokens=ANSWER_TOKENS,
             concurrency=how.concurrency,
         )
-    return {"model": _model(settings), **asdict(found), "max_cost_usd": how.max_cost_usd}
+    return {"model": model_of(settings), **asdict(found), "max_cost_usd": how.max_cost_usd}
 
 
-def terms(settings: Settings) -> Terms:
-    """How the settings want a language model to be asked, and what that may cost."""
-    labels = settings.labels
-    price = price_of(_model(settings), labels.prices.input, labels.prices.output)
+def terms(settings: Settings, who: str | None = None) -> Terms:
+    """How the settings want a language model to be asked, and what that may cost. `who` is as for `client_of`."""
+    labels, model = settings.labels, model_of(settings, who)
+    given = labels.prices
+    known = (
+        who or labels.source
+    ) != "openai" and labels.model is not None  # then the prices are that model's
+    price = price_of(model) if known else price_of(model, given.input, given.output)
     return Terms(price, labels.max_cost_usd, labels.concurrency, labels.batch)
 
 
-def client_of(settings: Settings) -> Client:
-    """The service of the labeler. Another one is a file in `autointerp/calls` and an entry here."""
-    return _CLIENTS[settings.labels.source](settings)
+def client_of(settings: Settings, who: str | None = None) -> Client:
+    """The service of `who`: openai, or a Claude model; by default of the labeler.
+
+    Another service is a file in `autointerp/calls` and an entry here.
+    """
+    source = "openai" if (who or settings.labels.source) == "openai" else "claude"
+    return _CLIENTS[source](settings, model_of(settings, who))
 
 
-def _claude(settings: Settings) -> Client:
+def model_of(settings: Settings, who: str | None = None) -> str:
+    """The name of the model, as its service knows it. `who` is as for `client_of`."""
+    if (who or settings.labels.source) == "openai":
+        return str(settings.labels.model)
+    return who or settings.labels.labeler
+
+
+def _claude(settings: Settings, model: str) -> Client:
     from neuroscope.autointerp.calls.claude import Claude  # the SDK takes a second to import
 
-    return Claude(settings.labels.labeler)
+    return Claude(model)
 
 
-def _openai(settings: Settings) -> Client:
+def _openai(settings: Settings, model: str) -> Client:
     labels = settings.labels
-    return ChatCompletions(_model(settings), str(labels.base_url), key_variable=labels.api_key_env)
+    return ChatCompletions(model, str(labels.base_url), key_variable=labels.api_key_env)
 
 
-_CLIENTS: dict[str, Callable[[Settings], Client]] = {"claude": _claude, "openai": _openai}
-
-
-def _model(settings: Settings) -> str:
-    return settings.labels.labeler if settings.labels.source == "claude" else str(settings.labels.model)
+_CLIENTS: dict[str, Callable[[Settings, str], Client]] = {"claude": _claude, "openai": _openai}
 
 
 def _requests(settings: Settings, examples: Path, stats: Path, logits: Path) -> Requests:
@@ -137,14 +148,14 @@ def _requests(settings: Settings, examples: Path, stats: Path, logits: Path) -> 
     )
 
 
-class _Bar:
-    """A progress bar of asks: done, failed, dollars spent, time left."""
+class Bar:
+    """A progress bar of asks: done, without a good answer, dollars spent, time left."""
 
-    def __init__(self, total: int) -> None:
-        self._bar = tqdm(total=total, desc="labels", unit="feature", mininterval=1)
-        self.spent = 0.0
+    def __init__(self, title: str, unit: str, total: int | None, accepted: str) -> None:
+        self._bar = tqdm(total=total, desc=title, unit=unit, mininterval=1)
+        self._accepted, self.spent = accepted, 0.0
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,6 +163,6 @@ class _Bar:
 
     def __call__(self, tally: Tally) -> None:
         self.spent = tally.spent
-        failed = tally.ended - tally.states["labelled"]
-        self._bar.set_postfix_str(f"{failed} without a label, ${tally.spent:.2f}", refresh=False)
+        failed = tally.ended - tally.states[self._accepted]
+        self._bar.set_postfix_str(f"{failed} without an answer, ${tally.spent:.2f}", refresh=False)
         self._bar.update(tally.ended - self._bar.n)

@@ -1,4 +1,4 @@
-"""The stages that name features: promoted tokens, labels, and the labels' scores."""
+"""The stages that name features without asking anybody: promoted tokens, and labels by rules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tqdm import tqdm
 
 from neuroscope.autointerp.logits import compute_logits
 from neuroscope.autointerp.pipeline import label_features
-from neuroscope.autointerp.scoring import Scoring, score_labels
-from neuroscope.autointerp.trials import Numbers
 from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import LabelError
 from neuroscope.manifest import SourcesLock
@@ -44,7 +42,7 @@ def make_logits(settings: Settings, *, sae: Path, output: Path) -> None:
         tokens=token_text(settings),
         out=output,
         excluded=tokenizer.all_special_ids,
-        progress=_bar("promoted tokens", "block"),
+        progress=bar("promoted tokens", "block"),
     )
 
 
@@ -69,50 +67,9 @@ def make_labels(
         states=states,
         per_feature=settings.labels.examples_per_feature,
         sampled=settings.examples.sampled,
-        progress=_bar("labels", "feature"),
+        progress=bar("labels", "feature"),
     )
     log.info("%s", counts)
-
-
-def make_scores(
-    settings: Settings,
-    *,
-    labels: Sequence[Path],
-    examples: Path,
-    pool: Path,
-    neighbours: Path,
-    output: Path,
-) -> None:
-    """The scores of every label that can be judged."""
-    counts = score_labels(
-        labels=labels,
-        examples=examples,
-        pool=pool,
-        neighbours=neighbours,
-        tokens=token_text(settings),
-        out=output,
-        how=scoring(settings),
-        progress=_bar("scores", "feature"),
-    )
-    log.info(
-        "%d labels scored, mean balanced accuracy %s (rules of other features: %s); %d with too few windows; "
-        "%d in words, for which there is no judge",
-        counts.scored,
-        _figure(counts.mean),
-        _figure(counts.shuffled),
-        counts.failed,
-        counts.without_judge,
-    )
-
-
-def scoring(settings: Settings) -> Scoring:
-    """How the settings want labels to be scored."""
-    labels = settings.labels
-    return Scoring(
-        Numbers(settings.examples.held_out, labels.negatives, labels.near_misses),
-        labels.score_methods,
-        seed=settings.corpus.seed,
-    )
 
 
 def token_text(settings: Settings) -> TokenText:
@@ -121,9 +78,6 @@ def token_text(settings: Settings) -> TokenText:
     return lambda token: texts[token] if token < len(texts) else ""
 
 
-def _bar(title: str, unit: str) -> Callable[[Sequence[Item]], Iterable[Item]]:
+def bar(title: str, unit: str) -> Callable[[Sequence[Item]], Iterable[Item]]:
+    """Wraps what is gone over in a progress bar."""
     return lambda items: tqdm(items, desc=title, unit=unit, mininterval=1)
-
-
-def _figure(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3f}"

@@ -10,11 +10,15 @@ from typing import Any
 
 import polars as pl
 import pytest
+from fakes.claude import FakeClaude, verdicts_by_word
+from fakes.completions import FakeCompletions
 
 from autointerp import judges
 from autointerp.emulated import NUMBER, Sweep
 from autointerp.judges import Answer, FakeJudge
-from neuroscope.autointerp.calls.ask import StopRun
+from neuroscope.autointerp.calls.ask import Client, StopRun
+from neuroscope.autointerp.calls.chat_completions import ChatCompletions
+from neuroscope.autointerp.calls.claude import Claude
 from neuroscope.autointerp.calls.estimate import estimate
 from neuroscope.autointerp.calls.ledger import MAX_INVALID, Ledger
 from neuroscope.autointerp.calls.prices import Price
@@ -303,3 +307,35 @@ def test_a_dry_run_tells_how_many_calls_and_tokens(
     lengths = sum(len(ask.user) // 4 for ask in run.client.asked)
     assert told.input_tokens == pytest.approx(lengths, rel=0.2)
     assert json.loads(run.ledger.read_text().splitlines()[0])["state"] == "judged"
+
+
+def test_the_services_there_are_judge_and_keep_their_verdicts(
+    claude: FakeClaude, emulated_sweep: Sweep, tmp_path: Path
+) -> None:
+    """Claude one by one and by batch, and an OpenAI-compatible service, each with its own client."""
+
+    def verdicts(body: dict[str, Any]) -> str:
+        assert body["response_format"]["json_schema"]["schema"]["required"] == ["verdicts"]
+        return verdicts_by_word(body | {"messages": body["messages"][1:]})
+
+    model, labels = "claude-haiku-4-5-20251001", {"paris": "the city of Paris", "May": "the month May"}
+    with FakeCompletions(verdicts) as service:
+        clients: list[tuple[Client, bool]] = [
+            (Claude(model), False),
+            (Claude(model), True),
+            (ChatCompletions("own", service.url, key_variable="NO_SUCH_KEY"), False),
+        ]
+        for number, (client, batch) in enumerate(clients):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            run = Scored(emulated_sweep, folder, FakeJudge(judges.coin), labels=labels)
+            run.client = client  # type: ignore[assignment]
+            run.terms = Terms(FREE, 1.0, 2, batch, first_backoff=0.002, poll_seconds=0.002)
+            for _ in range(2):
+                counts = run.run()
+                assert counts.scored == 2
+                assert [row["balanced_accuracy"] > 0.9 for row in run.rows()] == [True, True]
+            client.close()
+        assert len(service.bodies) == 2
+    assert set(claude.paid.values()) == {2}, "each prompt once by itself and once by batch"
+    assert len(claude.batches) == 1

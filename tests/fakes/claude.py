@@ -87,6 +87,20 @@ def label_from_examples(body: dict[str, Any]) -> str:
     )
 
 
+def verdicts_by_word(body: dict[str, Any]) -> str:
+    """Whether each window of a question about a label holds the label's last word."""
+    lines = body["messages"][0]["content"].splitlines()
+    label = next(line.removeprefix("Label: ") for line in lines if line.startswith("Label: "))
+    word = json.loads(label).split()[-1]
+    return json.dumps({"verdicts": [int(word in line) for line in lines if line[:1].isdigit()]})
+
+
+def any_answer(body: dict[str, Any]) -> str:
+    """What suits the schema that is asked for."""
+    wanted = body["output_config"]["format"]["schema"]["properties"]
+    return verdicts_by_word(body) if "verdicts" in wanted else label_from_examples(body)
+
+
 class FakeClaude:
     """`with FakeClaude() as claude: ...`, with ANTHROPIC_BASE_URL set to `claude.url`."""
 
@@ -94,7 +108,7 @@ class FakeClaude:
     """What comes of handing in a batch, instead of one."""
 
     def __init__(self, port: int = 0, latency: float = 0.0) -> None:
-        self.answer: Callable[[dict[str, Any]], str] = label_from_examples
+        self.answer: Callable[[dict[str, Any]], str] = any_answer
         self.script: deque[Fault | None] = deque()
         """What the next calls meet, in order of arrival; None is an answer."""
         self.chance: Callable[[str, int], Fault | None] = lambda prompt, time: None

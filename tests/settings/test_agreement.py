@@ -100,7 +100,7 @@ def test_every_pairing_settles_every_value(name: str) -> None:
     found = settings.load(name)
     assert found.pairing.name == name
     may_be_open = {"path", "stats", "input_norm", "neuronpedia", "published", "chat", "max_documents"}
-    of_labels = {"model", "base_url", "file", "input", "output"}
+    of_labels = {"model", "base_url", "file", "input", "output", "scorer", "windows_per_call"}
     open_values = [key for key, value in walk(found) if value is None and key not in may_be_open | of_labels]
     assert open_values == []
     assert found.pairing.model

@@ -64,18 +64,6 @@ def test_the_corpus_is_shown_by_source(inside: Checkout, capsys: pytest.CaptureF
     assert [row["name"] for row in rows] == ["encyclopedia", "code", "conversation", "chat"]
 
 
-def test_labels_are_scored_in_figures_and_by_file(
-    inside: Checkout, capfd: pytest.CaptureFixture[str]
-) -> None:
-    words = ["labels", "score", "--pairing", PAIRING, "--cores", "1", "--json"]
-    assert main(words) == 0
-    figures = json.loads(capfd.readouterr().out)
-    assert figures["labels"] >= figures["scored"] > 0
-    assert 0 <= figures["mean_balanced_accuracy"] <= 1
-    assert main([*words, "--labels", str(inside.results / "labels.json")]) == 0
-    assert len(json.loads(capfd.readouterr().out)) == figures["labels"]
-
-
 @pytest.mark.parametrize("number", range(5))
 def test_a_query_of_the_readme_runs(number: int, finished: Checkout) -> None:
     with duckdb.connect(str(finished.results / "results.duckdb"), read_only=True) as connection:

@@ -107,6 +107,11 @@ def test_a_dry_run_tells_the_price_and_pays_nothing(
     assert told["calls"] > D_SAE / 2
     assert told["usd"] == pytest.approx(2 * told["usd_batch"])
     assert told["counted_by"] == "counted by the service on 20 prompts"
+    assert told["scorer"] == MODEL
+    assert told["scores_calls"] > 5
+    assert told["scores_usd"] == pytest.approx(2 * told["scores_usd_batch"])
+    assert main([*words, "--labeler", MODEL, "--no-score"]) == 0
+    assert "scores_calls" not in json.loads(capsys.readouterr().out)
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == {"labeler": "tokens", "calls": 0, "usd": 0.0}
     assert not claude.paid

@@ -14,12 +14,14 @@ from fakes.neuronpedia import MODEL, SAE, FakeBucket, activation, explanation
 
 from neuroscope import settings, stages
 from neuroscope.corpus.stage import build_chat, build_documents, join
+from neuroscope.labels import Label, LabelSet
 from neuroscope.neuronpedia import import_examples, import_features
 from neuroscope.settings import Neuronpedia
 from neuroscope.stages.asking import ask_labels, take_labels
-from neuroscope.stages.labels import make_labels, make_logits, make_scores
+from neuroscope.stages.labels import make_labels, make_logits
 from neuroscope.stages.results import publish, publish_calibration
 from neuroscope.stages.sae import fetch_sae
+from neuroscope.stages.scores import make_scores
 from neuroscope.sweep import merge, run_shard
 from neuroscope.training.stage import train_sae
 from neuroscope.verify import verify_pairing
@@ -32,6 +34,7 @@ FREE |= HOW | {"labels.api_key_env"}
 PROPERTIES = {
     "pairing.sae.uri": {"pairing.sae.source", "pairing.sae.path"},
     "labels.source": {"labels.labeler"},
+    "labels.judge": {"labels.labeler", "labels.scorer"},
 }
 
 
@@ -91,6 +94,8 @@ def test_stages_read_the_settings_they_declare(
     merged = {name: made / f"{name}.parquet" for name in ("stats", "examples", "neighbours")}
     swept = {"corpus": made / "corpus.parquet", "samples": settled.examples.samples}
     report, labels = made / "sweep.json", made / "labels/tokens.parquet"
+    in_words = new / "in_words.parquet"
+    LabelSet((Label(3, "file", "in words"),)).to_parquet(in_words)
     provenance, shards = made / "sae/provenance.json", [made / "shards/0.json", made / "shards/1.json"]
     calls: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         "documents": (build_documents, {"output": new / "documents.parquet"}),
@@ -147,7 +152,7 @@ def test_stages_read_the_settings_they_declare(
         "score": (
             make_scores,
             {
-                "labels": [labels],
+                "labels": [labels, in_words],
                 "examples": merged["examples"],
                 "pool": made / "pool.parquet",
                 "neighbours": merged["neighbours"],

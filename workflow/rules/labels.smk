@@ -101,6 +101,7 @@ rule score:
         examples=rules.examples.output.examples,
         pool=rules.examples.output.pool,
         neighbours=rules.examples.output.neighbours,
+        prompts=stages.prompts("score") if SETTINGS.labels.judge else [],
     output:
         scores=update("<results>/scores.parquet"),
     log:

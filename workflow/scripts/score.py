@@ -6,7 +6,7 @@ from neuroscope.jobs import run
 from neuroscope.settings import from_snakemake
 
 run(
-    "neuroscope.stages.labels:make_scores",
+    "neuroscope.stages.scores:make_scores",
     from_snakemake(snakemake.config),
     log=snakemake.log[0],
     labels=[Path(labels) for labels in snakemake.input.labels],
