@@ -204,7 +204,10 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def read_named(labels: Sequence[Path]) -> dict[int, list[Named]]:
-    """The labels of each feature. Raises LabelError for one whose rule is none."""
+    """The labels of each feature, one of each source: its first, which is the one that is shown.
+
+    Raises LabelError for one whose rule is none.
+    """
     named: dict[int, list[Named]] = {}
     for path in labels:
         has_rule = "rule" in scan(path)[1]
@@ -212,6 +215,7 @@ def read_named(labels: Sequence[Path]) -> dict[int, list[Named]]:
         if not has_rule:
             frame = frame.with_columns(rule=pl.lit(None, pl.String))
         for feature, source, text, rule in frame.collect().iter_rows():
-            read = None if rule is None else Rule.from_json(rule)
-            named.setdefault(feature, []).append(Named(source, text, read))
+            read, known = None if rule is None else Rule.from_json(rule), named.setdefault(feature, [])
+            if all(label.source != source for label in known):
+                known.append(Named(source, text, read))
     return named

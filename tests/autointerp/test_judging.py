@@ -276,6 +276,15 @@ def test_labels_that_say_the_same_are_judged_once(emulated_sweep: Sweep, tmp_pat
     assert one | {"source": "neuronpedia"} == other
 
 
+def test_of_several_labels_of_one_source_the_first_is_scored(emulated_sweep: Sweep, tmp_path: Path) -> None:
+    run = Scored(emulated_sweep, tmp_path, FakeJudge(judges.coin), labels={"paris": "the French capital"})
+    several = [Label(NUMBER["paris"], "neuronpedia", text) for text in ("first words", "other words")]
+    LabelSet(tuple(several)).to_parquet(run.labels)
+    run.run()
+    assert [judges.read_prompt(ask.user)[0] for ask in run.client.asked] == ["first words"]
+    assert len(run.rows()) == 1
+
+
 def test_a_label_with_too_few_windows_is_not_paid_for(scored: Callable[..., Scored]) -> None:
     run = scored(judges.coin, labels={"always": "everything"})
     counts = run.run()
