@@ -93,11 +93,13 @@ LABELERS = {
     "file": [rules.own_labels],
     "tokens": [],
 }[SETTINGS.labels.source] + [rules.label]
+MADE = [labeler.output.labels for labeler in LABELERS]
+IMPORTED = stages.imported(SETTINGS, "labels/neuronpedia.parquet")
 
 
 rule score:
     input:
-        labels=[labeler.output.labels for labeler in LABELERS],
+        labels=MADE + (IMPORTED if SETTINGS.labels.judge else []),  # they are in words
         examples=rules.examples.output.examples,
         pool=rules.examples.output.pool,
         neighbours=rules.examples.output.neighbours,

@@ -9,10 +9,7 @@ rule results:
         neighbours=rules.examples.output.neighbours,
         report=rules.examples.output.report,
         logits=rules.logits.output.logits,
-        labels=[
-            *(labeler.output.labels for labeler in LABELERS),
-            *stages.imported(SETTINGS, "labels/neuronpedia.parquet"),
-        ],
+        labels=MADE + IMPORTED,
         states=[labeler.output.states for labeler in LABELERS],
         scores=rules.score.output.scores if SETTINGS.labels.score else [],
     output:
