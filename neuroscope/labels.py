@@ -23,6 +23,10 @@ from neuroscope.sources import replace_atomically
 
 MAX_WORDS = 15
 MAX_CHARACTERS = 120
+"""Of labels made here."""
+MAX_FOREIGN_WORDS = 60
+MAX_FOREIGN_CHARACTERS = 400
+"""Of labels that others made: nobody asked them to be short."""
 CONFIDENCES = ("high", "medium", "low")
 PRIORITY = ("file", "claude", "openai", "neuronpedia", "tokens")
 MIN_SCORE = 0.6
@@ -63,14 +67,14 @@ class Label:
     created_at: str | None = None
 
 
-def refusal(text: str) -> str | None:
+def refusal(text: str, max_words: int = MAX_WORDS, max_characters: int = MAX_CHARACTERS) -> str | None:
     """Why `text` may not be shown as a label, or None when it may."""
     words = len(text.split())
     hidden = next((c for c in text if unicodedata.category(c) in _HIDDEN), None)
     reasons = (
         (words == 0, "it is empty"),
-        (words > MAX_WORDS, f"it has {words} words (at most {MAX_WORDS})"),
-        (len(text) > MAX_CHARACTERS, f"it has {len(text)} characters (at most {MAX_CHARACTERS})"),
+        (words > max_words, f"it has {words} words (at most {max_words})"),
+        (len(text) > max_characters, f"it has {len(text)} characters (at most {max_characters})"),
         (hidden is not None, f"it contains the invisible character U+{ord(hidden or ' '):04X}"),
         (_URL.search(text) is not None, "it contains a URL"),
         (_MARKUP.search(text) is not None, "it contains markup"),
@@ -83,16 +87,21 @@ def plain(text: str) -> str:
     return "".join(" " if unicodedata.category(c) in _HIDDEN else c for c in text)
 
 
-def validate(text: str) -> str:
+def validate(text: str, max_words: int = MAX_WORDS, max_characters: int = MAX_CHARACTERS) -> str:
     """`text` with its blanks made single, or `LabelError` saying which rule it breaks.
 
     Labels are written by models that have read hostile text, and end on web pages and in terminals.
     """
     label = re.sub(r"[ \t\r\n]+", " ", text).strip()
-    reason = refusal(label)
+    reason = refusal(label, max_words, max_characters)
     if reason is not None:
         raise LabelError(f"The label {label[:60]!a} is refused: {reason}.")
     return label
+
+
+def validate_foreign(text: str) -> str:
+    """As `validate`, for a label that others made."""
+    return validate(text, MAX_FOREIGN_WORDS, MAX_FOREIGN_CHARACTERS)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from neuroscope.autointerp.evidence import read_firing_rates
 from neuroscope.autointerp.labeler import LabelResult
 from neuroscope.autointerp.outcome import LabelCounts, Made
 from neuroscope.errors import ArtefactError, LabelError
-from neuroscope.labels import CONFIDENCES, Label, read_labels, validate
+from neuroscope.labels import CONFIDENCES, Label, read_labels, validate_foreign
 
 SOURCE = "file"
 
@@ -40,7 +40,7 @@ def take_own_labels(path: Path, *, stats: Path, out: Path, states: Path) -> Labe
 
 def _result(own: Label) -> LabelResult:
     try:
-        text = validate(own.label)
+        text = validate_foreign(own.label)
     except LabelError as error:
         return LabelResult(own.feature, "invalid", pattern=str(error))
     return LabelResult(

@@ -13,7 +13,13 @@ from typing import Any
 
 from neuroscope.errors import LabelError
 from neuroscope.imported import SOURCE
-from neuroscope.labels import Label, refusal, validate
+from neuroscope.labels import (
+    MAX_FOREIGN_CHARACTERS,
+    MAX_FOREIGN_WORDS,
+    Label,
+    refusal,
+    validate_foreign,
+)
 from neuroscope.neuronpedia.rows import Row, Tally
 
 _LONGEST_NAME = 80
@@ -29,7 +35,7 @@ def to_labels(rows: Iterable[tuple[int, Row]], tally: Tally) -> list[Label]:
             tally.refused["no text"] += 1
             continue
         try:
-            label = validate(text)
+            label = validate_foreign(text)
         except LabelError:
             tally.refused[_kind(text)] += 1
             continue
@@ -56,7 +62,10 @@ def in_order(labels: list[Label]) -> list[Label]:
 
 def _kind(text: str) -> str:
     """Why a text is refused, without its own figures: to count by."""
-    reason = refusal(" ".join(text.split())) or "it contains an invisible character"
+    reason = (
+        refusal(" ".join(text.split()), MAX_FOREIGN_WORDS, MAX_FOREIGN_CHARACTERS)
+        or "it contains an invisible character"
+    )
     reason = re.sub(r"has \d+ (\w+) \(at most (\d+)\)", r"has more than \2 \1", reason)
     return re.sub(r" U\+[0-9A-F]+$", "", reason)
 

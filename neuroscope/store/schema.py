@@ -115,7 +115,11 @@ LABELS = Table(
     (
         FEATURE,
         SOURCE,
-        Column("label", "VARCHAR", "what the feature stands for, in at most 15 words"),
+        Column(
+            "label",
+            "VARCHAR",
+            "what the feature stands for; in at most 15 words where the label was made here",
+        ),
         Column(
             "confidence",
             "VARCHAR",

@@ -76,25 +76,26 @@ def test_every_explanation_is_kept_with_its_method_model_and_date() -> None:
 
 def test_labels_that_may_not_be_shown_are_counted_by_reason() -> None:
     tally = Tally()
+    ok = " ".join(["long"] * 20)  # nobody asked Neuronpedia's labelers to be short
     texts = [
-        "word " * 16,
-        "word " * 17,
-        "x" * 121,
+        "word " * 61,
+        "word " * 62,
+        "x" * 401,
         "<b>bold</b>",
         "see https://example.org",
         "right\u202eleft",
         "",
-        "ok",
+        ok,
     ]
     rows = [(i, explanation(i, text)) for i, text in enumerate(texts)]
     rows += [
         (20, {"index": "20", "description": None}),
         (21, {"index": "21", "description": "a \ud800 half"}),
     ]
-    assert [label.label for label in to_labels(rows, tally)] == ["ok"]
+    assert [label.label for label in to_labels(rows, tally)] == [ok]
     assert tally.refused == {
-        "it has more than 15 words": 2,
-        "it has more than 120 characters": 1,
+        "it has more than 60 words": 2,
+        "it has more than 400 characters": 1,
         "it contains markup": 1,
         "it contains a URL": 1,
         "it contains the invisible character": 2,
