@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from fakes.loopback import Loopback
+
 MARK = re.compile(r"(?<=DATA )[0-9a-f]{16}(?=-----)")
 """What differs between two prompts of the same content."""
 
@@ -101,7 +103,7 @@ def any_answer(body: dict[str, Any]) -> str:
     return verdicts_by_word(body) if "verdicts" in wanted else label_from_examples(body)
 
 
-class FakeClaude:
+class FakeClaude(Loopback):
     """`with FakeClaude() as claude: ...`, with ANTHROPIC_BASE_URL set to `claude.url`."""
 
     refuse_batches: Status | None = None
@@ -128,21 +130,7 @@ class FakeClaude:
         self._at_once = 0
         self._systems: set[str] = set()
         self.lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", port), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-
-    def __enter__(self) -> FakeClaude:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_handler(self), port=port, server=_Server)
 
     @property
     def paid_twice(self) -> dict[str, int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import deque
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from fakes.loopback import Loopback
 
-class FakeCompletions:
+
+class FakeCompletions(Loopback):
     """`with FakeCompletions(answer) as service: ...`; `script` holds (status, body, headers) that come first."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], str]) -> None:
@@ -19,22 +20,11 @@ class FakeCompletions:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-
-    def __enter__(self) -> FakeCompletions:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(self))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
 
 def completion(text: str | None, finish_reason: str = "stop", **message: Any) -> dict[str, Any]:

@@ -14,9 +14,11 @@ import socket
 import struct
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from fakes.loopback import Loopback
 
 COMMIT = "1" * 40
 LFS_SUFFIXES = (".safetensors", ".npz", ".parquet", ".bin", ".gguf")
@@ -64,7 +66,7 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class FakeHub:
+class FakeHub(Loopback):
     """The hub; `with FakeHub() as hub: ...`."""
 
     def __init__(self) -> None:
@@ -80,27 +82,12 @@ class FakeHub:
         self.sent: dict[str, int] = {}
         """Bytes of bodies that were put on the wire, by the request's path."""
         self._faults: dict[str, Fault] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-
-    def __enter__(self) -> FakeHub:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_handler(self))
 
     @property
     def cdn(self) -> str:
         """Where large files lie: another host, as in life, so the client must not send its token there."""
-        return f"http://localhost:{self._server.server_address[1]}"
+        return f"http://localhost:{self.port}"
 
     def add(
         self,

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import threading
 import zipfile
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from fakes.loopback import Loopback
 
 
 def make_wheel(
@@ -59,7 +60,7 @@ def pip_environment(index_url: str, folder: Path) -> dict[str, str]:
     }
 
 
-class FakeIndex:
+class FakeIndex(Loopback):
     """Serves the wheels of a folder; `with FakeIndex(folder) as index: ...`."""
 
     def __init__(self, folder: Path) -> None:
@@ -70,22 +71,11 @@ class FakeIndex:
         """When set, a wheel's connection is closed after this many bytes."""
         self.published_sha256: str | None = None
         """When set, the hash that the index says its wheels have."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-
-    def __enter__(self) -> FakeIndex:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(_handler(self))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/simple/"
+        return f"http://127.0.0.1:{self.port}/simple/"
 
 
 def _handler(index: FakeIndex) -> type[BaseHTTPRequestHandler]:

@@ -12,9 +12,11 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote
+
+from fakes.loopback import Loopback
 
 MODEL, SAE = "tiny", "1-tiny-res-64"
 Row = dict[str, Any]
@@ -78,7 +80,7 @@ def activations_of(
     return rows
 
 
-class FakeBucket:
+class FakeBucket(Loopback):
     """Serves `v1/{model}/{sae}/{kind}/batch-{N}.jsonl.gz`."""
 
     def __init__(self, model: str = MODEL, sae: str = SAE) -> None:
@@ -95,9 +97,7 @@ class FakeBucket:
         self.hanging = threading.Event()
         """Set once a request hangs."""
         self._leave = threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        super().__init__(_handler(self))
 
     def publish(self, kind: str, rows: Iterable[Row], size: int = 256) -> None:
         """Replaces a kind's batches."""
@@ -105,19 +105,9 @@ class FakeBucket:
         for number, batch in enumerate(in_batches(rows, size)):
             self.files[f"{kind}/batch-{number}.jsonl.gz"] = packed(batch)
 
-    def __enter__(self) -> FakeBucket:
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._leave.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__exit__()
 
     @property
     def requests(self) -> int:
