@@ -41,7 +41,9 @@ def test_a_gguf_file_gives_the_same_logits_and_is_converted_once(
 
 
 @pytest.mark.parametrize(
-    ("kind", "blocks"), [(GGMLQuantizationType.Q4_K, q4_k), (GGMLQuantizationType.Q6_K, q6_k)], ids=str
+    ("kind", "blocks"),
+    [(GGMLQuantizationType.Q4_K, q4_k), (GGMLQuantizationType.Q6_K, q6_k)],
+    ids=["Q4_K", "Q6_K"],
 )
 def test_the_weights_of_a_k_quantised_file_are_what_its_blocks_stand_for(
     kind: GGMLQuantizationType,
