@@ -545,6 +545,10 @@ def test_a_run_that_does_not_stop_when_it_is_asked_is_ended(
 ) -> None:
     monkeypatch.setattr(pipeline, "PATIENCE_SECONDS", 0.2)
     before = signal.getsignal(signal.SIGTERM)
+    # A run of the tests in the background of a shell ignores Ctrl-C.
+    monkeypatch.setattr(
+        signal, "_before", signal.signal(signal.SIGINT, signal.default_int_handler), raising=False
+    )
     with subprocess.Popen([sys.executable, "-c", DEAF, str(int(number))]) as run:
         with pytest.raises(KeyboardInterrupt):
             pipeline._wait(run)

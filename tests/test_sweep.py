@@ -328,7 +328,8 @@ def test_a_shard_that_is_not_there_is_refused(tiny: TinySweep, corpus: Path, tmp
 
 def test_an_sae_of_another_width_is_refused_by_name(tiny: TinySweep, corpus: Path, tmp_path: Path) -> None:
     wide = tmp_path / "wide.npz"
-    arrays = {"W_enc": (48, 8), "b_enc": (8,), "threshold": (8,), "W_dec": (8, 48), "b_dec": (48,)}
+    n = D_SAE
+    arrays = {"W_enc": (48, n), "b_enc": (n,), "threshold": (n,), "W_dec": (n, 48), "b_dec": (48,)}
     np.savez(wide, **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
     with pytest.raises(ModelError, match=r"wide\.npz reads 48 dimensions.* has 32"):
         run_shard(tiny.settings(tmp_path), corpus=corpus, sae=wide, output=tmp_path / "0.json")

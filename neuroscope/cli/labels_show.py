@@ -10,7 +10,7 @@ import click
 from neuroscope.cli.feature_page import feature_lines, feature_record
 from neuroscope.cli.flags import as_json, overrides, with_pairing
 from neuroscope.cli.output import show
-from neuroscope.cli.results import no_labels, open_own_results, shown_labels
+from neuroscope.cli.results import has_results, no_labels, open_own_results, shown_labels
 from neuroscope.cli.terminal import columns_here, echo, has_colour
 from neuroscope.errors import LabelError
 
@@ -39,11 +39,13 @@ def show_labels(
 
     wanted = _indices(features)
     settled = settings.load(overrides=overrides(flags))
-    if path is None and wanted is not None:
+    if path is None and wanted is not None and has_results(settled):
         _show_features(settled, wanted, search, examples, as_json=as_json)
         return
     rows = rows_of_results(settled, needed=True) if path is None else rows_of_file(path)
     if wanted is not None:
+        if path is None:
+            _check_range(wanted, settled.pairing.sae.width)
         by_feature = {row["feature"]: row for row in reversed(rows)}  # the first label of each
         rows = [by_feature.get(feature, _unlabelled(feature)) for feature in wanted]
     show(_matching(rows, search), as_json=as_json, empty="No feature matches.")
@@ -53,9 +55,7 @@ def _show_features(
     settings: Settings, wanted: list[int], search: str | None, examples: int, *, as_json: bool
 ) -> None:
     with open_own_results(settings) as results:
-        width = results.fingerprint().d_sae
-        if beyond := [feature for feature in wanted if feature >= width]:
-            raise LabelError(f"There is no feature {beyond[0]}: this SAE has features 0 to {width - 1}.")
+        _check_range(wanted, results.fingerprint().d_sae)
         states = results.label_states()
         found = [feature_record(results, feature, examples, states.get(feature)) for feature in wanted]
         records = _matching(found, search)
@@ -67,6 +67,12 @@ def _show_features(
             echo("")
         for line in feature_lines(record, columns_here(), colour=has_colour()):
             echo(line)
+
+
+def _check_range(wanted: list[int], width: int | None) -> None:
+    """Raises LabelError for a feature that an SAE of this width has not."""
+    if width is not None and (beyond := [feature for feature in wanted if feature >= width]):
+        raise LabelError(f"There is no feature {beyond[0]}: this SAE has features 0 to {width - 1}.")
 
 
 def _matching(rows: list[dict[str, Any]], search: str | None) -> list[dict[str, Any]]:

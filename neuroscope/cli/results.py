@@ -37,6 +37,11 @@ def open_own_results(settings: Settings) -> Results:
     return results
 
 
+def has_results(settings: Settings) -> bool:
+    """Whether the pipeline has left a database, be it whole or not."""
+    return (settings.results / "results.duckdb").is_file()
+
+
 def need_labels(results: Results, settings: Settings) -> None:
     """Raises LabelError when the results hold no label of any source, as after a calibration."""
     if not results.label_counts():
@@ -59,8 +64,7 @@ def shown_labels(settings: Settings) -> list[FeatureLabel]:
     from neuroscope.known import imported_labels
 
     width = settings.pairing.sae.width
-    has_results = (settings.results / "results.duckdb").is_file()
-    if not has_results and width is not None and (imported := imported_labels(settings, width)):
+    if not has_results(settings) and width is not None and (imported := imported_labels(settings, width)):
         return imported
     with open_own_results(settings) as results:
         return results.labels() or imported_labels(settings, results.fingerprint().d_sae)

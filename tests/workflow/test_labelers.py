@@ -122,7 +122,10 @@ def test_a_dry_run_tells_the_price_and_pays_nothing(
 
 
 def test_own_labels_are_shown_and_a_feature_without_one_says_why(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    checkout: Checkout,
+    finished: Checkout,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (checkout.root / "mine.json").write_text('{"3": "mine alone", "4": "see www.example.org"}')
     checkout.configure(labels={"labeler": "file", "file": "mine.json"})
@@ -131,9 +134,12 @@ def test_own_labels_are_shown_and_a_feature_without_one_says_why(
     for name, value in checkout.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(checkout.root)
-    assert main(["labels", "show", "--pairing", PAIRING, "--features", "3,4", "--json"]) == 0
+    made_with = ["--pairing", PAIRING, "--model", str(finished.root / "model")]
+    assert main(["labels", "show", *made_with, "--features", "3,4", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
-    assert (first["label"], first["why"]) == ("mine alone", None)
+    assert first["label"] == "mine alone"
+    assert {"source": "file", "state": "labelled", "reason": None} in first["labelers"]
     assert second["source"] == "tokens"
-    assert "file: invalid" in second["why"]
-    assert "it contains a URL" in second["why"]
+    (told,) = (one for one in second["labelers"] if one["source"] == "file")
+    assert told["state"] == "invalid"
+    assert "it contains a URL" in told["reason"]

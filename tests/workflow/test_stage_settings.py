@@ -195,7 +195,7 @@ def test_stages_read_the_settings_they_declare(
     imports: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         "neuronpedia": (
             import_features,
-            {name: new / name for name in ("labels", "prior", "logits", "report")},
+            {name: new / f"imported_{name}" for name in ("labels", "prior", "logits", "report")},
         ),
         "neuronpedia_examples": (import_examples, {"output": new / "shown", "report": new / "report"}),
     }
