@@ -28,6 +28,7 @@ TOP = 10
 FEATURE_BLOCK = 1024
 TOKEN_BLOCK = 16_384
 """A block of logits is FEATURE_BLOCK x TOKEN_BLOCK floats: 64 MB."""
+SIGNS = {"promoted": 1, "suppressed": -1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,24 +76,32 @@ def unembedding(model: Any) -> Tensor:
     return weight
 
 
-def top_tokens(
+def extreme_tokens(
     directions: Tensor, W_U: Tensor, shown: Tensor, k: int = TOP, *, token_block: int = TOKEN_BLOCK
-) -> tuple[Tensor, Tensor]:
-    """The k tokens of largest weight for each feature, and their weights: both [features, k], largest first.
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """The k tokens of largest and of smallest weight for each feature, as `promoted` and `suppressed`.
 
-    directions [features, d_model] behind the final norm, W_U [vocab, d_model]; `shown` [vocab] is False for tokens
-    to leave out. Equal weights: lower token id first within a block of the vocabulary.
+    Each is (token ids, weights), both [features, k], the most extreme first. directions [features, d_model] behind the
+    final norm, W_U [vocab, d_model]; `shown` [vocab] is False for tokens to leave out. Equal weights: lower token id
+    first within a block of the vocabulary.
     """
-    weights = torch.full((len(directions), k), -torch.inf, device=directions.device)
-    tokens = torch.zeros((len(directions), k), dtype=torch.long, device=directions.device)
+    n, device = len(directions), directions.device
+    best = {
+        kind: (
+            torch.zeros((n, k), dtype=torch.long, device=device),
+            torch.full((n, k), -torch.inf, device=device),
+        )
+        for kind in SIGNS
+    }
     for start in range(0, len(W_U), token_block):
-        block = W_U[start : start + token_block].to(directions)  # [block, d_model]
-        logits = directions @ block.T  # [features, block]
-        logits[:, ~shown[start : start + token_block]] = -torch.inf
-        best = logits.topk(min(k, logits.shape[1]), dim=1)
-        weights, order = torch.cat([weights, best.values], dim=1).topk(k, dim=1)
-        tokens = torch.cat([tokens, best.indices + start], dim=1).gather(1, order)
-    return tokens, weights
+        logits = directions @ W_U[start : start + token_block].to(directions).T  # [features, block]
+        hidden = ~shown[start : start + token_block]
+        for kind, sign in SIGNS.items():
+            tokens, weights = best[kind]
+            found = (sign * logits).masked_fill_(hidden, -torch.inf).topk(min(k, logits.shape[1]), dim=1)
+            weights, order = torch.cat([weights, found.values], dim=1).topk(k, dim=1)
+            best[kind] = torch.cat([tokens, found.indices + start], dim=1).gather(1, order), weights
+    return {kind: (tokens, SIGNS[kind] * weights) for kind, (tokens, weights) in best.items()}
 
 
 def compute_logits(
@@ -123,9 +132,8 @@ def compute_logits(
     with torch.inference_mode():
         for start in progress(range(0, len(W_dec), feature_block)):
             block = norm.apply(W_dec[start : start + feature_block])
-            for kind, sign in (("promoted", 1), ("suppressed", -1)):
-                ids, weights = top_tokens(sign * block, W_U, shown, k)
-                parts.append(_rows(start, kind, ids, sign * weights))
+            for kind, (ids, weights) in extreme_tokens(block, W_U, shown, k).items():
+                parts.append(_rows(start, kind, ids, weights))
     frame = pl.concat(parts).sort("feature", "kind", "rank")
     frame = frame.with_columns(token=pl.Series([texts[i] for i in frame["token_id"]], dtype=pl.String))
     with replace_atomically(out) as temporary:

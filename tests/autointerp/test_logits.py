@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from neuroscope.autointerp.logits import compute_logits, final_norm, top_tokens, unembedding
+from neuroscope.autointerp.logits import compute_logits, extreme_tokens, final_norm, unembedding
 from neuroscope.errors import ModelError
 
 
@@ -19,12 +19,14 @@ def test_blocks_of_the_vocabulary_do_not_change_the_answer() -> None:
     torch.manual_seed(0)
     W_dec, W_U, gain = torch.randn(7, 16), torch.randn(101, 16), torch.rand(16) + 0.5
     shown = torch.rand(101) > 0.2
-    dense = (W_dec.double() @ (gain * W_U).double().T).masked_fill(~shown, -torch.inf)
+    dense = W_dec.double() @ (gain * W_U).double().T
     for block in (1, 7, 10, 64, 101, 500):
-        tokens, weights = top_tokens(W_dec * gain, W_U, shown, 10, token_block=block)
-        expected = dense.topk(10, dim=1)
-        assert torch.equal(tokens, expected.indices)
-        torch.testing.assert_close(weights.double(), expected.values, rtol=1e-5, atol=1e-5)
+        found = extreme_tokens(W_dec * gain, W_U, shown, 10, token_block=block)
+        for kind, outside, largest in (("promoted", -torch.inf, True), ("suppressed", torch.inf, False)):
+            tokens, weights = found[kind]
+            expected = dense.masked_fill(~shown, outside).topk(10, dim=1, largest=largest)
+            assert torch.equal(tokens, expected.indices)
+            torch.testing.assert_close(weights.double(), expected.values, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["tiny_gemma", "tiny_llama"])
