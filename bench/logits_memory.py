@@ -1,6 +1,6 @@
 """Memory and time of promoted and suppressed tokens at Gemma 2 2B's real shape, on random weights.
 
-    python bench/logits_memory.py --features 16384
+python bench/logits_memory.py --features 16384
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def model() -> nn.Module:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--features", type=int, default=16_384)
     features = parser.parse_args().features
     W_dec, gemma = torch.randn(features, D_MODEL), model()
