@@ -163,3 +163,42 @@ def test_a_run_killed_before_it_knew_its_batch_finds_it(claude: FakeClaude, tmp_
 def test_asks_know_their_keys() -> None:
     one, other = asks(2)
     assert one.key != other.key
+
+
+GOOD = {
+    "row": "call",
+    **{
+        "feature": 1,
+        "purpose": "label",
+        "content_hash": "h",
+        "model": MODEL,
+        "attempt": 1,
+        "state": "labelled",
+    },
+    **{"text": "{}", "usage": {"input": 1, "output": 1}, "usd": 0.5},
+}
+BATCH = {"row": "batch", "token": "t", "model": MODEL, "reserved_usd": 1.0, "at": 1.0, "id": "msgbatch_1"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        None,
+        3,
+        "call",
+        [],
+        {**GOOD, "usd": float("nan")},
+        {**GOOD, "usd": -100},
+        {**GOOD, "feature": "1"},
+        {**GOOD, "text": 5},
+        {**GOOD, "usage": {"input": "1"}},
+        {**BATCH, "keys": []},
+        {**BATCH, "keys": [[1, "label", "h"]], "reserved_usd": float("nan")},
+    ],
+    ids=str,
+)
+def test_a_row_that_no_run_writes_is_named_as_damaged(tmp_path: Path, row: object) -> None:
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(f"{json.dumps(GOOD)}\n{json.dumps(row)}\n")
+    with pytest.raises(ArtefactError, match=r"ledger.jsonl, line 2, .* Delete that line"):
+        Ledger(path)

@@ -13,7 +13,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -181,20 +181,22 @@ class Ledger:
         for number, line in enumerate(lines, 1):
             try:
                 self._take_row(json.loads(line))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise ArtefactError(
                     f"{self.path}, line {number}, is not a row of this ledger ({error}). Delete that line: its call "
                     "will be asked again, all others are kept."
                 ) from error
 
-    def _take_row(self, row: dict[str, Any]) -> None:
+    def _take_row(self, row: Any) -> None:
+        if not isinstance(row, dict):
+            raise TypeError("no JSON object")
         kind = row.pop("row")
         if kind == "call":
-            self._take(Call(**{**row, "usage": Usage(**row["usage"])}))
+            self._take(_call(row))
         elif kind == "batch":
             known = self._batches.get(row["token"])
             keys = known.keys if known is not None else tuple((f, p, h) for f, p, h in row["keys"])
-            self._batches[row["token"]] = Batch(**{**row, "keys": keys})
+            self._batches[row["token"]] = _batch({**row, "keys": keys})
         elif kind == "batch_end":
             self._batches.pop(row["token"], None)
         elif kind == "done":
@@ -205,6 +207,30 @@ class Ledger:
     def _take(self, call: Call) -> None:
         self._calls[call.key, call.model].append(call)
         self._since_done[call.purpose, call.model] += call.usd
+
+
+def _call(row: Mapping[str, Any]) -> Call:
+    """A call's row. Raises ValueError or TypeError for one that no run writes: people edit ledgers."""
+    call = Call(**{**row, "usage": Usage(**row["usage"])})
+    counts = astuple(call.usage)
+    texts = (call.purpose, call.content_hash, call.model, call.state, call.text or "")
+    if not all(type(number) is int and number >= 0 for number in (call.feature, *counts)):
+        raise ValueError("a feature or a number of tokens that is no count")
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text that is none")
+    if not 0 <= call.usd < float("inf"):  # what is not so would lift the limit on costs
+        raise ValueError(f"a cost of {call.usd} dollars")
+    return call
+
+
+def _batch(row: Mapping[str, Any]) -> Batch:
+    """A batch's row, likewise."""
+    batch = Batch(**row)
+    if not batch.keys:
+        raise ValueError("a batch whose first row is missing")
+    if not 0 <= batch.reserved_usd < float("inf") or not 0 <= batch.at < float("inf"):
+        raise ValueError("a batch of no cost or time")
+    return batch
 
 
 def now() -> str:
