@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fakes.claude import NO_CREDIT, UNKNOWN_KEY, Batched, FakeClaude, Says
+from fakes.claude import NO_CREDIT, UNKNOWN_KEY, Batched, FakeClaude, Says, Status
 
 from autointerp.asking import MODEL, PRICE, answer, asks, check, run, states
+from neuroscope.autointerp.calls import batches
 from neuroscope.autointerp.calls.ask import StopRun
 from neuroscope.autointerp.calls.batches import ROUNDS, run_batches
 from neuroscope.autointerp.calls.claude import Claude
@@ -98,6 +99,23 @@ def in_batches(ledger: Path, count: int, *, size: int, limit: float) -> Tally:
 def test_more_asks_than_a_batch_takes_make_several(claude: FakeClaude, ledger: Path) -> None:
     assert in_batches(ledger, 10, size=4, limit=10).states == {"labelled": 10}
     assert [len(batch["results"]) for batch in claude.batches.values()] == [4, 4, 2]
+
+
+def test_a_batch_is_no_longer_than_the_service_takes(
+    claude: FakeClaude, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "BATCH_BYTES", 4 * batches.REQUEST_BYTES)
+    long = asks(1, "word " * batches.BATCH_BYTES)  # it can only be handed in alone
+    assert run(ledger, [*asks(5), *long], batch=True).states == {"labelled": 6}
+    assert [len(batch["results"]) for batch in claude.batches.values()] == [3, 2, 1]
+
+
+def test_a_batch_that_is_refused_for_itself_is_not_to_be_handed_in_later(
+    claude: FakeClaude, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeClaude, "refuse_batches", Status(413, "request_too_large", "too large"))
+    with pytest.raises(StopRun, match=r"too large\. Run this again without batches \(--no-batch\)"):
+        run(ledger, 3, batch=True)
 
 
 def test_the_budget_holds_for_batches(claude: FakeClaude, ledger: Path) -> None:

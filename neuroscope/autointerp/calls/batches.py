@@ -7,6 +7,7 @@ What expired or met an error goes into the next round.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import time
@@ -22,7 +23,10 @@ from neuroscope.autointerp.calls.records import Records, Tally
 log = logging.getLogger(__name__)
 
 BATCH_SIZE = 4_000
-"""Asks of a batch: the service takes 100,000 or 256 MB, and prompts are some 10 kB."""
+BATCH_BYTES = 128_000_000
+"""Asks of a batch, and bytes: the service takes 100,000 or 256 MB. Prompts are some 10 kB."""
+REQUEST_BYTES = 1_000
+"""Of what is around the texts of an ask."""
 ROUNDS = 3
 POLL_SECONDS = 30.0
 MAX_TRIES = 8
@@ -133,7 +137,12 @@ class _Batches:
     def _choose(self, queue: _Queue) -> tuple[list[Ask], float]:
         """The asks of one batch, and the dollars set aside for them."""
         records, chosen, reserved = self.records, list[Ask](), 0.0
+        left = BATCH_BYTES
         while len(chosen) < self.size and (ask := queue.next()) is not None:
+            left -= sum(len(json.dumps(part)) for part in (ask.system, ask.user, ask.schema)) + REQUEST_BYTES
+            if left < 0 and chosen:
+                queue.put_back.append(ask)
+                break
             dearest = records.price.at_most(ask, self.client.max_tokens(ask), batch=True)
             if not records.budget.reserve(dearest):
                 queue.put_back.append(ask)
@@ -160,8 +169,9 @@ class _Batches:
                 batch = self._find(batch) or batch
                 if batch.id is None and (not fault.retryable or tries >= MAX_TRIES):
                     ledger.end_batch(batch)
+                    remedy = "later" if fault.retryable else "without batches (--no-batch)"
                     raise StopRun(
-                        f"A batch could not be handed in: {fault}. Run this again later."
+                        f"A batch could not be handed in: {fault}. Run this again {remedy}."
                     ) from fault
                 time.sleep(self._pause(fault))
         ledger.begin_batch(batch)
