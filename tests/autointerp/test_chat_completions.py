@@ -17,6 +17,7 @@ from neuroscope.autointerp.calls.ledger import Ledger
 from neuroscope.autointerp.calls.prices import Price
 from neuroscope.autointerp.calls.records import Tally
 from neuroscope.autointerp.calls.session import Terms, ask_all
+from neuroscope.errors import LabelError
 
 PRICE = Price(1.0, 2.0, 1.25, 1.0)
 
@@ -126,4 +127,22 @@ def test_a_service_that_is_not_there_is_a_fault(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "ledger.jsonl"
     with pytest.raises(StopRun, match="20 calls in a row got no reply, the last: no connection"):
         ask_all(asks(30), client, path, terms, purpose="label", check=check, accepted="labelled")
-    assert Ledger(path).of(asks(1)[0].key, "tiny")[0].state == "failed"
+    assert Ledger(path).of(asks(1)[0].key, "tiny") == [], "no ask is to blame for it"
+
+
+def test_what_cannot_be_sent_as_a_key_is_told_before_anything_is_asked(
+    service: FakeCompletions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret\n")
+    with pytest.raises(LabelError, match="Set MY_KEY to the key alone"):
+        run(service, tmp_path / "ledger.jsonl")
+    assert not service.bodies
+
+
+def test_more_cached_tokens_than_tokens_do_not_make_a_call_cheaper_than_free(
+    service: FakeCompletions, tmp_path: Path
+) -> None:
+    usage = {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 50}}
+    service.script.append((200, {**completion('{"word": "number 0"}'), "usage": usage}, {}))
+    run(service, tmp_path / "ledger.jsonl", 1)
+    assert Ledger(tmp_path / "ledger.jsonl").of(asks(1)[0].key, "tiny")[0].usage.input == 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import email.utils
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from neuroscope.errors import LabelError
+
+LONGEST_WAIT_SECONDS = 86_400.0
+"""A service that asks for more is not waited for."""
 
 Key = tuple[int, str, str]
 """Feature, purpose, content hash: with the model, the identity of an ask."""
@@ -117,15 +121,34 @@ class BatchClient(Client, Protocol):
         """The latest batches of the account."""
 
 
+def key_in(variable: str) -> str | None:
+    """The key in an environment variable, None when there is none. Raises LabelError for what cannot be sent as one."""
+    key = os.environ.get(variable)
+    if key and not all("!" <= character <= "~" for character in key):
+        raise LabelError(
+            f"{variable} holds a blank, a line break or a letter that no key has: it may have come along when the key "
+            f"was copied. Set {variable} to the key alone and run this again."
+        )
+    return key or None
+
+
 def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
-    """`retry-after-ms` or `retry-after` (seconds or a date) in seconds from now; None when there is neither."""
+    """`retry-after-ms` or `retry-after` (seconds or a date) in seconds from now.
+
+    None when there is neither, or it is no time within LONGEST_WAIT_SECONDS.
+    """
     try:
-        if (milliseconds := headers.get("retry-after-ms")) is not None:
-            return max(0.0, float(milliseconds) / 1000)
-        if (found := headers.get("retry-after")) is None:
-            return None
-        if (date := email.utils.parsedate_tz(found)) is not None:
-            return max(0.0, email.utils.mktime_tz(date) - time.time())
-        return max(0.0, float(found))
-    except ValueError:
+        seconds = _stated_seconds(headers)
+    except (ValueError, OverflowError):
         return None
+    return max(0.0, seconds) if seconds is not None and seconds <= LONGEST_WAIT_SECONDS else None
+
+
+def _stated_seconds(headers: Mapping[str, str]) -> float | None:
+    if (milliseconds := headers.get("retry-after-ms")) is not None:
+        return float(milliseconds) / 1000
+    if (found := headers.get("retry-after")) is None:
+        return None
+    if (date := email.utils.parsedate_tz(found)) is not None:
+        return email.utils.mktime_tz(date) - time.time()
+    return float(found)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import urllib.error
 import urllib.request
 from typing import IO, Any
 
-from neuroscope.autointerp.calls.ask import Ask, Fault, Reply, StopRun, Usage, seconds_to_wait
+from neuroscope.autointerp.calls.ask import Ask, Fault, Reply, StopRun, Usage, key_in, seconds_to_wait
 
 TIMEOUT_SECONDS = 300.0
 
@@ -33,7 +32,7 @@ class ChatCompletions:
     ) -> None:
         self.model = model
         self._url = base_url.rstrip("/") + "/chat/completions"
-        self._variable, self._timeout = key_variable, timeout
+        self._variable, self._timeout, self._key = key_variable, timeout, key_in(key_variable)
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     def close(self) -> None:
@@ -73,12 +72,12 @@ class ChatCompletions:
 
     def _headers(self) -> dict[str, str]:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if key := os.environ.get(self._variable):
-            headers["Authorization"] = f"Bearer {key}"
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
         return headers
 
     def _told(self, error: urllib.error.HTTPError) -> Fault | StopRun:
-        status, words = error.code, _words(error, os.environ.get(self._variable))
+        status, words = error.code, _words(error, self._key)
         remedies = {
             401: f"Set {self._variable} to a key that {self._url} accepts",
             402: "Add credit to the account",
@@ -112,7 +111,7 @@ def _reply(answer: Any) -> Reply:
     choice, used = answer["choices"][0], answer.get("usage") or {}
     cached = (used.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
     usage = Usage(
-        input=(used.get("prompt_tokens") or 0) - cached,
+        input=max(0, (used.get("prompt_tokens") or 0) - cached),
         output=used.get("completion_tokens") or 0,
         cache_read=cached,
     )

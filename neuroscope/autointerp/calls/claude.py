@@ -1,6 +1,6 @@
 """Claude as a service that answers asks, one by one or in batches. The only file that knows Anthropic's SDK.
 
-The key is read from ANTHROPIC_API_KEY and the address from ANTHROPIC_BASE_URL, by the SDK; its own retries are off,
+The key is read from ANTHROPIC_API_KEY and the address, by the SDK, from ANTHROPIC_BASE_URL; its own retries are off,
 since it neither pauses other calls nor tells a spend limit from a rate limit. The Messages API has no temperature any
 more: what steadies an answer is its schema.
 """
@@ -15,7 +15,16 @@ from typing import Any
 import anthropic
 from anthropic.types.messages import MessageBatchRequestCounts
 
-from neuroscope.autointerp.calls.ask import Ask, BatchListing, Fault, Reply, StopRun, Usage, seconds_to_wait
+from neuroscope.autointerp.calls.ask import (
+    Ask,
+    BatchListing,
+    Fault,
+    Reply,
+    StopRun,
+    Usage,
+    key_in,
+    seconds_to_wait,
+)
 from neuroscope.autointerp.calls.prices import family, table
 from neuroscope.errors import LabelError
 
@@ -34,14 +43,14 @@ class Claude:
     """A Claude model. Raises LabelError at once when there is no key."""
 
     def __init__(self, model: str, *, timeout: float = TIMEOUT_SECONDS) -> None:
-        if not os.environ.get(KEY):
+        if (key := key_in(KEY)) is None:
             raise LabelError(
                 f"{KEY} is not set, and {model} cannot be asked without it. Set it to a key from "
                 "https://console.anthropic.com/settings/keys and run this again."
             )
         self.model = model
         self._thinking = table()["models"].get(family(model), {}).get("thinking", "always")
-        self._sdk = anthropic.Anthropic(max_retries=0, timeout=timeout)
+        self._sdk = anthropic.Anthropic(api_key=key, max_retries=0, timeout=timeout)
 
     def close(self) -> None:
         self._sdk.close()
