@@ -14,7 +14,7 @@ from tqdm import tqdm
 from neuroscope.autointerp.calls.ask import Client
 from neuroscope.autointerp.calls.chat_completions import ChatCompletions
 from neuroscope.autointerp.calls.estimate import estimate
-from neuroscope.autointerp.calls.ledger import Ledger
+from neuroscope.autointerp.calls.ledger import MAX_FAILED, Ledger
 from neuroscope.autointerp.calls.prices import price_of
 from neuroscope.autointerp.calls.records import Tally
 from neuroscope.autointerp.calls.session import Terms
@@ -54,8 +54,9 @@ def ask_labels(
     log.info("%s, $%.2f", counts, bar.spent)
     if counts.by_state.get("failed"):
         log.warning(
-            "%d calls failed and can be repeated: snakemake --cores 1 --forcerun %s -- labels",
+            "%d features got no answer. Each is asked in up to %d runs: snakemake --cores 1 --forcerun %s -- labels",
             counts.by_state["failed"],
+            MAX_FAILED,
             settings.labels.source,
         )
 

@@ -314,3 +314,49 @@ def test_the_key_is_asked_for_before_any_work_and_written_nowhere(
     monkeypatch.delenv("ANTHROPIC_API_KEY")
     with pytest.raises(LabelError, match=r"ANTHROPIC_API_KEY is not set, and claude-.* cannot be asked"):
         Claude(MODEL)
+
+
+@pytest.mark.parametrize("away", [OVERLOADED, Status(400, "invalid_request_error", "no such parameter")])
+def test_no_ask_is_given_up_for_what_befell_them_all(
+    claude: FakeClaude, ledger: Path, monkeypatch: pytest.MonkeyPatch, away: Status
+) -> None:
+    monkeypatch.setattr(runner, "MAX_TRIES", 1)
+    claude.chance = lambda prompt, time: away
+    for _ in range(MAX_FAILED + 1):
+        with pytest.raises(StopRun, match="20 calls in a row"):
+            run(ledger, 100)
+    claude.chance = lambda prompt, time: None
+    assert run(ledger, 100).states == {"labelled": 100}
+
+
+def test_a_service_that_turns_all_calls_down_is_not_said_to_be_away(claude: FakeClaude, ledger: Path) -> None:
+    claude.chance = lambda prompt, time: Status(400, "invalid_request_error", "no such parameter")
+    with pytest.raises(StopRun, match=r"turned down, the last: status 400 .*parameter.* Change what"):
+        run(ledger, 100)
+
+
+def test_asks_without_a_reply_keep_no_money_from_others(claude: FakeClaude, ledger: Path) -> None:
+    claude.chance = lambda prompt, time: Status(400) if prompt < "number 2" else None
+    dearest = PRICE.at_most(asks(19)[-1], 20)
+    assert run(ledger, 19, limit=3 * dearest, concurrency=1).states == {"failed": 11, "labelled": 8}
+
+
+@pytest.mark.parametrize("key", ["sk-secret\n", " sk-secret", "sk-secret\r", "sk-\u201csecret\u201d"])
+def test_what_cannot_be_sent_as_a_key_is_told_before_anything_is_asked(
+    claude: FakeClaude, ledger: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    with pytest.raises(LabelError, match="Set ANTHROPIC_API_KEY to the key alone") as told:
+        run(ledger, 1)
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "seconds", ["inf", "nan", "1e300", "-inf", "864000", "Fri, 31 Dec 99999 23:59:59 GMT"]
+)
+def test_a_time_to_wait_that_is_none_is_not_waited_for(
+    claude: FakeClaude, ledger: Path, seconds: str
+) -> None:
+    assert not seconds_to_wait({"retry-after": seconds})
+    claude.script.append(Status(429, "rate_limit_error", "slow down", {"retry-after": seconds}))
+    assert run(ledger, 2).states == {"labelled": 2}

@@ -59,10 +59,9 @@ class Records:
         self._count(key)
         return call
 
-    def fault(self, key: Key, fault: Fault, *, reserved: float = 0.0, batch: str | None = None) -> Call:
+    def fault(self, key: Key, fault: Fault, *, batch: str | None = None) -> Call:
         """Writes down that an ask got no reply in this run."""
         call = self._write(key, "failed", str(fault), batch=batch)
-        self.budget.settle(reserved, 0.0)
         self.failed.add(key)
         self.tally.states["failed"] += 1
         self._tell()

@@ -74,7 +74,7 @@ class _Run:
         self._client, self._records, self._concurrency, self._pace = client, records, concurrency, pace
         self._flying: dict[Future[Reply], tuple[Ask, float]] = {}
         self._again: list[Ask] = []
-        self._without_reply = 0
+        self._without_reply: list[tuple[Ask, Fault]] = []
         self._reason: StopRun | None = None
         self._retries = 0
         self._lock = threading.Lock()
@@ -95,6 +95,8 @@ class _Run:
                 self._collect()
                 while self._again and self._reason is None:
                     self._start(self._again.pop(), pool)
+            if self._reason is None:
+                self._write_failed()
         finally:
             self._pace.stop.set()
             self._collect(at_once=True)
@@ -139,18 +141,24 @@ class _Run:
             records.budget.settle(reserved, 0.0)
             self._stop(reason)
         except Fault as fault:
+            records.budget.settle(reserved, 0.0)
             if self._reason is not None:  # cut short by the stop: neither tried enough nor failed
-                records.budget.settle(reserved, 0.0)
                 return
-            records.fault(ask.key, fault, reserved=reserved)
-            self._without_reply += 1
-            if self._without_reply >= max(OUTAGE, self._concurrency):
-                self._stop(_away(self._without_reply, fault))
+            self._without_reply.append((ask, fault))
+            if len(self._without_reply) >= max(OUTAGE, self._concurrency):
+                self._stop(_away(len(self._without_reply), fault))
+                self._without_reply.clear()
         else:
-            self._without_reply = 0
+            self._write_failed()
             records.reply(ask.key, reply, reserved=reserved)
             if records.ledger.settled(ask.key, records.model) is None:
                 self._again.append(ask)
+
+    def _write_failed(self) -> None:
+        """Writes down the asks that got no reply, once it is known that others do: else none is to blame for it."""
+        for ask, fault in self._without_reply:
+            self._records.fault(ask.key, fault)
+        self._without_reply.clear()
 
     def _call(self, ask: Ask) -> Reply:
         """One ask in a thread, with its retries."""
@@ -179,6 +187,11 @@ class _Run:
 
 
 def _away(count: int, fault: Fault) -> StopRun:
+    if not fault.retryable:
+        return StopRun(
+            f"{count} calls in a row were turned down, the last: {fault}. Every answer so far is kept. Change what the "
+            "service does not take (labels.*, see config/README.md), then run this again: it goes on where it stopped."
+        )
     return StopRun(
         f"{count} calls in a row got no reply, the last: {fault}. Every answer so far is kept. Run this again when the "
         "service answers: it goes on where it stopped."
