@@ -41,6 +41,12 @@ def read_rows(path: Path, source: str | None = None) -> list[Row]:
     return _from_parquet(path, named)
 
 
+def states_beside(labels: Iterable[Path]) -> list[Path]:
+    """The files that say how features fared with the labelers of `labels`, where there are any."""
+    paths = [path.with_name(f"{path.stem}.states.parquet") for path in labels]
+    return [path for path in paths if path.is_file()]
+
+
 def csv_text(rows: Iterable[Mapping[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
     """Rows as CSV, a header first. A cell that a spreadsheet would compute has `GUARD` before it."""
     written = io.StringIO(newline="")

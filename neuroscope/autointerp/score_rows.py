@@ -6,6 +6,7 @@ Who gave the verdicts is not known here.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from neuroscope.autointerp.accuracy import Confusion, balanced_accuracy
 from neuroscope.autointerp.trials import MIN_WINDOWS, Documents, Marked, Trial
+from neuroscope.sources import replace_atomically
 
 Verdicts = NDArray[np.int8]
 """1: the label fits, 0: it does not, NO_VERDICT."""
@@ -119,3 +121,10 @@ def _row(
 
 def _unscored(feature: int, source: str, method: str, windows: int) -> FeatureScore:
     return FeatureScore(feature, source, method, None, None, None, 0, 0, 0, 0, max(1, windows))
+
+
+def add_scores(path: Path, more: pl.DataFrame) -> None:
+    """Adds rows to a scores.parquet, in its order."""
+    frame = pl.concat([pl.read_parquet(path), more]).sort("feature", "source", "method")
+    with replace_atomically(path) as temporary:
+        frame.write_parquet(temporary)

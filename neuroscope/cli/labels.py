@@ -39,7 +39,12 @@ for command in (score_labels, show_labels, diff_labels, export_labels, import_la
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Calls to a language model in flight at once.")
 @click.option("--batch/--no-batch", default=None, help="Ask Claude by batch: half the price, within a day.")
-@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Stop before passing this cost.")
+@click.option(
+    "--max-cost",
+    type=click.FloatRange(0),
+    metavar="USD",
+    help="Stop labels before passing this cost, and their scores likewise.",
+)
 @click.option(
     "--dry-run", is_flag=True, help="Only tell calls, tokens, dollars and seconds; nothing is paid."
 )

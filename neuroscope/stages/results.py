@@ -9,6 +9,7 @@ from pathlib import Path
 
 from neuroscope import store
 from neuroscope.errors import ArtefactError
+from neuroscope.label_files import states_beside
 from neuroscope.manifest import IDENTITY, Fingerprint
 from neuroscope.settings import Pairing, Settings
 from neuroscope.sources import cache_dir, replace_atomically
@@ -26,11 +27,15 @@ def publish(
     output: Path,
     labels: Sequence[Path] = (),
     states: Sequence[Path] = (),
+    kept: Sequence[Path] = (),
     scores: Path | None = None,
     logits: Path | None = None,
     labels_json: Path | None = None,
 ) -> None:
-    """The end of a full run: results.duckdb, its manifest and exports, and those where `serve` looks by default."""
+    """The end of a full run: results.duckdb, its manifest and exports, and those where `serve` looks by default.
+
+    `kept` are labels of earlier labelers, which may have been paid for.
+    """
     build_results(
         settings,
         stats=stats,
@@ -38,8 +43,8 @@ def publish(
         neighbours=neighbours,
         report=report,
         output=output,
-        labels=labels,
-        states=states,
+        labels=[*labels, *kept],
+        states=[*states, *states_beside(kept)],
         scores=scores,
         logits=logits,
         labels_json=labels_json,

@@ -18,12 +18,13 @@ from neuroscope.autointerp.calls.estimate import estimate
 from neuroscope.autointerp.calls.ledger import Ledger
 from neuroscope.autointerp.evidence import read_columns, read_firing_rates
 from neuroscope.autointerp.judging import JUDGED, Judge
+from neuroscope.autointerp.score_rows import SCHEMA, add_scores
 from neuroscope.autointerp.scoring import Named, Scoring, in_words, questions, read_named, score_labels
 from neuroscope.autointerp.summary import summarise
 from neuroscope.autointerp.trials import Numbers, Trials
 from neuroscope.autointerp.words import Vocabulary
 from neuroscope.errors import ArtefactError, LabelError
-from neuroscope.labels import LabelSet, read_labels
+from neuroscope.labels import PRIORITY, LabelSet, read_labels
 from neuroscope.settings import Settings
 from neuroscope.stages.asking import Bar, client_of, model_of, terms
 from neuroscope.stages.labels import bar, token_text
@@ -45,9 +46,18 @@ def make_scores(
     pool: Path,
     neighbours: Path,
     output: Path,
+    kept: Sequence[Path] = (),
     ledger: Path | None = None,
 ) -> None:
-    """The scores of every label that can be judged: by its rule, or in words by the language model of the settings."""
+    """The scores of every label that can be judged: by its rule, or in words by the language model of the settings.
+
+    `kept` are labels of earlier labelers, for the language model too. Labels in the results that nobody judges now keep
+    the scores that they have in `output`.
+    """
+    if settings.labels.judge is not None:
+        labels = [*labels, *kept]
+    judged = {path.stem for path in labels}
+    earlier = _scores_of([path.stem for path in label_files(settings) if path.stem not in judged], output)
     with _judge(settings, labels, ledger or output.parent / "labels" / LEDGER) as judge:
         counts = score_labels(
             labels=labels,
@@ -60,6 +70,9 @@ def make_scores(
             judge=judge,
             progress=bar("scores", "feature"),
         )
+    if len(earlier):
+        add_scores(output, earlier)
+        log.info("%d earlier scores kept, of %s", len(earlier), ", ".join(earlier["source"].unique().sort()))
     log.info(
         "%d labels scored, mean balanced accuracy %s (rules of other features: %s); %d with too few verdicts",
         counts.scored,
@@ -72,6 +85,15 @@ def make_scores(
             "%d labels in words have no score: set labels.scorer to a language model that judges them.",
             counts.without_judge,
         )
+
+
+def _scores_of(sources: Sequence[str], scores: Path) -> pl.DataFrame:
+    """The rows of a file of scores that are about these sources; none where there is no such file."""
+    try:
+        found = read_columns(scores, tuple(SCHEMA)).collect()
+    except ArtefactError:
+        return pl.DataFrame(schema=SCHEMA)
+    return found.filter(pl.col("source").is_in(sources))
 
 
 def scoring(settings: Settings) -> Scoring:
@@ -103,17 +125,16 @@ def _judge(settings: Settings, labels: Sequence[Path], ledger: Path) -> Iterator
 
 
 def label_files(settings: Settings) -> list[Path]:
-    """The files of labels there are: of the labeler, those that were imported, and those that stand in."""
-    sources = dict.fromkeys((settings.labels.source, "neuronpedia", "tokens"))
+    """The files of labels there are: of the labeler, those of earlier ones or imported, and those that stand in."""
+    sources = dict.fromkeys((settings.labels.source, *PRIORITY))
     paths = (settings.results / "labels" / f"{source}.parquet" for source in sources)
     return [path for path in paths if path.is_file()]
 
 
 def score_figures(settings: Settings) -> list[dict[str, Any]]:
     """The scores there are, by source and method."""
-    labels = Counter(
-        label.source for labels in read_named(label_files(settings)).values() for label in labels
-    )
+    each = (label for found in read_named(label_files(settings)).values() for label in found)
+    labels = Counter(label.source for label in each)
     return summarise(settings.results / "scores.parquet", labels, settings.labels.min_score)
 
 
@@ -172,7 +193,8 @@ def score_file(settings: Settings, path: Path) -> tuple[list[dict[str, Any]], li
     with tempfile.TemporaryDirectory(prefix="neuroscope-") as folder:
         labels, scores = _with_rules(settings, path, Path(folder)), Path(folder) / "scores.parquet"
         named = read_named([labels])
-        if named and settings.labels.judge is None and len(in_words(named)) == len(named):
+        each = [label for found in named.values() for label in found]
+        if each and settings.labels.judge is None and all(label.rule is None for label in each):
             raise LabelError(
                 f"{path} has labels in words, which only a language model can judge. Name one with --scorer "
                 "(labels.scorer)."
@@ -188,7 +210,7 @@ def score_file(settings: Settings, path: Path) -> tuple[list[dict[str, Any]], li
         )
         text = pl.read_parquet(labels).select("feature", "label", "source")
         rows = text.join(pl.read_parquet(scores), on=["feature", "source"], how="left", maintain_order="left")
-        figures = summarise(scores, {path.stem: len(text)}, settings.labels.min_score)
+        figures = summarise(scores, Counter(label.source for label in each), settings.labels.min_score)
     return figures, list(rows.iter_rows(named=True))
 
 

@@ -202,6 +202,16 @@ def imported(settings: Settings, name: str) -> list[str]:
     return [os.path.relpath(path)] if settings.pairing.neuronpedia is not None and path.is_file() else []
 
 
+def kept(settings: Settings) -> list[str]:
+    """The labels of labelers other than the settings': they were made earlier, may have been paid for, and stay.
+
+    No input of a rule: then Snakemake might have them made anew, with settings that are not theirs.
+    """
+    paths = [settings.results / "labels" / f"{source}.parquet" for source in ("claude", "openai", "file")]
+    others = [path for path in paths if path.stem != settings.labels.source]
+    return [os.path.relpath(path) for path in others if path.is_file()]
+
+
 def own_texts(settings: Settings) -> str | None:
     """What the user's own corpus consists of: names, sizes and times of change, hashed; None without one.
 

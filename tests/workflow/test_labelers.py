@@ -92,6 +92,30 @@ def test_claude_labels_come_first_and_those_of_tokens_stand_in(
     assert not holding
 
 
+def test_labels_that_were_paid_for_stay_when_a_later_run_has_another_labeler(
+    checkout: Checkout, claude: FakeClaude
+) -> None:
+    scores = "SELECT * FROM scores WHERE source = 'claude' ORDER BY ALL"
+    checkout.configure(labels={"labeler": MODEL})
+    labels(checkout, *CLAUDE, **secrets(claude))
+    paid, before = sum(claude.paid.values()), rows(checkout, scores)
+    assert before
+    checkout.configure(labels={"labeler": "tokens"})
+    labels(checkout, "--forcerun", "score")
+    assert rows(checkout, scores) == before
+    states = rows(checkout, "SELECT source, count(DISTINCT feature) FROM label_states GROUP BY 1 ORDER BY 1")
+    assert states == [("claude", D_SAE), ("tokens", D_SAE)]
+    assert rows(checkout, "SELECT count(*) FROM feature WHERE source = 'claude'")[0][0] > 10
+
+    checkout.configure(labels={"labeler": "tokens", "scorer": MODEL})
+    labels(checkout, "--forcerun", "score", **secrets(claude))
+    assert rows(checkout, scores) == before, "by the verdicts in the ledger"
+    assert sum(claude.paid.values()) == paid
+    (checkout.results / "labels/claude.parquet").unlink()
+    labels(checkout, "--forcerun", "score", **secrets(claude))
+    assert not rows(checkout, scores)
+
+
 def test_a_dry_run_tells_the_price_and_pays_nothing(
     checkout: Checkout,
     claude: FakeClaude,

@@ -95,6 +95,7 @@ LABELERS = {
 }[SETTINGS.labels.source] + [rules.label]
 MADE = [labeler.output.labels for labeler in LABELERS]
 IMPORTED = stages.imported(SETTINGS, "labels/neuronpedia.parquet")
+KEPT = stages.kept(SETTINGS)
 
 
 rule score:
@@ -113,5 +114,6 @@ rule score:
     threads: 1
     params:
         settings=stages.params(SETTINGS, "score"),
+        kept=KEPT,
     script:
         "../scripts/score.py"

@@ -25,6 +25,7 @@ rule results:
         mem_mb=4000,
     params:
         settings=stages.params(SETTINGS, "results"),
+        kept=KEPT,
     script:
         "../scripts/results.py"
 

@@ -17,6 +17,7 @@ run(
     logits=Path(snakemake.input.logits),
     labels=[Path(labels) for labels in snakemake.input.labels],
     states=[Path(states) for states in snakemake.input.states],
+    kept=[Path(labels) for labels in snakemake.params.kept],
     scores=Path(snakemake.input.scores) if snakemake.input.scores else None,
     output=Path(snakemake.output.database),
     labels_json=Path(snakemake.output.labels_json),

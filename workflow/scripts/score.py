@@ -13,5 +13,6 @@ run(
     examples=Path(snakemake.input.examples),
     pool=Path(snakemake.input.pool),
     neighbours=Path(snakemake.input.neighbours),
+    kept=[Path(labels) for labels in snakemake.params.kept],
     output=Path(snakemake.output.scores),
 )
