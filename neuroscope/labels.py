@@ -47,6 +47,8 @@ STATES_SCHEMA = {"feature": pl.Int32, "source": pl.String, "state": pl.String, "
 
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 """Unicode categories of characters that show nothing, change direction or have no meaning."""
+_BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs that show nothing either."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|\bwww\.|\b(?:javascript|data|mailto):", re.IGNORECASE)
 _MARKUP = re.compile(
     r"</?[a-z!?]|&(?:#\d+|[a-z]+);|\*\*[^*]+\*\*|`[^`]+`|\]\([^)]*\)|^\s*(?:#+|[-*>])\s", re.IGNORECASE
@@ -70,7 +72,7 @@ class Label:
 def refusal(text: str, max_words: int = MAX_WORDS, max_characters: int = MAX_CHARACTERS) -> str | None:
     """Why `text` may not be shown as a label, or None when it may."""
     words = len(text.split())
-    hidden = next((c for c in text if unicodedata.category(c) in _HIDDEN), None)
+    hidden = next((c for c in text if _is_hidden(c)), None)
     reasons = (
         (words == 0, "it is empty"),
         (words > max_words, f"it has {words} words (at most {max_words})"),
@@ -82,9 +84,13 @@ def refusal(text: str, max_words: int = MAX_WORDS, max_characters: int = MAX_CHA
     return next((reason for broken, reason in reasons if broken), None)
 
 
+def _is_hidden(character: str) -> bool:
+    return character in _BLANK or unicodedata.category(character) in _HIDDEN
+
+
 def plain(text: str) -> str:
     """`text` on one line, with a blank for each character that shows nothing or changes direction."""
-    return "".join(" " if unicodedata.category(c) in _HIDDEN else c for c in text)
+    return "".join(" " if _is_hidden(c) else c for c in text)
 
 
 def validate(text: str, max_words: int = MAX_WORDS, max_characters: int = MAX_CHARACTERS) -> str:

@@ -110,6 +110,8 @@ def test_every_feature_of_an_sae_has_a_name() -> None:
         ("names \u202egnp.exe", r"invisible character U\+202E"),
         ("na\u200bmes", r"invisible character U\+200B"),
         ("names\ud800", r"invisible character U\+D800"),
+        ("\u3164", r"invisible character U\+3164"),
+        ("\u2800\u2800", r"invisible character U\+2800"),
     ],
 )
 def test_a_label_that_could_do_harm_is_refused(text: str, reason: str) -> None:
