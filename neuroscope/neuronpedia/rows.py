@@ -31,12 +31,12 @@ def read_rows(batches: Iterable[Path], d_sae: int, tally: Tally) -> Iterator[tup
     """Every row with its feature, in the order of the files.
 
     `index` is text, and the files are in lexicographic order of it, so that each feature may be in any of them.
-    Raises SourceError for a file without a single good line, LabelError for a feature that the SAE does not have.
+    Raises SourceError for a file of which no line is good, LabelError for a feature that the SAE does not have.
     """
     for path in batches:
-        good = 0
+        good = lines = 0
         for line in _lines(path):
-            tally.rows += 1
+            tally.rows, lines = tally.rows + 1, lines + 1
             row = _parse(line)
             if row is None:
                 tally.refused["not a JSON object"] += 1
@@ -52,7 +52,7 @@ def read_rows(batches: Iterable[Path], d_sae: int, tally: Tally) -> Iterator[tup
                     "another SAE: correct neuronpedia.sae_id in the pairing's file."
                 )
             yield feature, row
-        if not good:
+        if lines and not good:
             raise SourceError(f"{path}: not one line is a JSON object. {_ANEW}")
 
 

@@ -84,10 +84,11 @@ def import_examples(settings: Settings, *, output: Path, report: Path) -> None:
 
 
 def refresh(settings: Settings, *, examples: bool) -> None:
-    """Fetches into the cache anew, whatever is there; the stages then find it."""
-    names = names_of(settings)
-    for kind in (*KINDS, EXAMPLES) if examples else KINDS:
-        _fetch(settings, names, kind, refresh=True)
+    """Fetches into the cache anew, whatever is there; the stages then find it. Raises LabelError as they do."""
+    names, kinds = names_of(settings), (*KINDS, EXAMPLES) if examples else KINDS
+    fetched = [_fetch(settings, names, kind, refresh=True) for kind in kinds]
+    if not any(batches.files for batches in fetched):
+        raise _unknown(settings, names, kinds)
 
 
 def names_of(settings: Settings) -> Neuronpedia:

@@ -148,6 +148,13 @@ def test_it_is_imported_again_without_the_network(
         import_examples(settled, output=settled.results / "a", report=settled.results / "b")
 
 
+def test_a_refresh_of_what_is_published_no_more_says_so(bucket: FakeBucket, settled: Settings) -> None:
+    refresh(settled, examples=False)
+    bucket.files.clear()
+    with pytest.raises(LabelError, match="Neuronpedia has no explanations or features of model"):
+        refresh(settled, examples=False)
+
+
 def test_a_refresh_sees_what_was_published_since(bucket: FakeBucket, settled: Settings) -> None:
     run(settled)
     bucket.publish("explanations", [explanation(5, "something new")])

@@ -49,6 +49,10 @@ def test_a_feature_that_the_sae_lacks_is_of_another_sae(tmp_path: Path) -> None:
     assert "batch-0.jsonl.gz" in str(raised.value)
 
 
+def test_a_batch_of_nothing_is_no_damage(tmp_path: Path) -> None:
+    assert read(tmp_path) == []
+
+
 def test_a_file_without_one_row_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"batch-0\.jsonl\.gz: not one line is a JSON object.*--refresh"):
         read(tmp_path, "an error", "and more of it")
