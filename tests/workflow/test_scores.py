@@ -103,6 +103,22 @@ def test_labels_of_a_file_that_are_the_results_own_are_judged_by_their_rules(
     assert all(row["balanced_accuracy"] == own[row["feature"]]["balanced_accuracy"] for row in rules)
 
 
+def test_a_file_with_labels_of_several_sources_has_figures_of_each(
+    inside: Checkout, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known = pl.read_parquet(inside.results / "labels/tokens.parquet").select("feature", "source", "label")
+    words = known.with_columns(source=pl.lit("mine"), label=pl.lit("in words"))
+    pl.concat([words, known]).write_csv(tmp_path / "both.csv")
+    figures = {
+        row["source"]: row for row in scored(["--labels", str(tmp_path / "both.csv")], capfd)["figures"]
+    }
+    assert {source: row["labels"] for source, row in figures.items()} == {
+        "mine": len(known),
+        "tokens": len(known),
+    }
+    assert figures["mine"]["scored"] == 0 < figures["tokens"]["scored"]
+
+
 def test_labels_of_others_in_words_are_judged_by_a_language_model_and_paid_for_once(
     inside: Checkout, claude: FakeClaude, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
