@@ -126,8 +126,7 @@ def _judge(settings: Settings, labels: Sequence[Path], ledger: Path) -> Iterator
 
 def label_files(settings: Settings) -> list[Path]:
     """The files of labels there are: of the labeler, those of earlier ones or imported, and those that stand in."""
-    sources = dict.fromkeys((settings.labels.source, *PRIORITY))
-    paths = (settings.results / "labels" / f"{source}.parquet" for source in sources)
+    paths = (settings.results / "labels" / f"{source}.parquet" for source in PRIORITY)
     return [path for path in paths if path.is_file()]
 
 
