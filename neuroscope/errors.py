@@ -11,6 +11,11 @@ from typing import Any
 SHOWN_CHARACTERS = 60
 
 
+def made_anew(command: str = "snakemake --cores 4 labels") -> str:
+    """What mends a file that cannot be used. Snakemake looks at times, not at bytes, and would leave it there."""
+    return f"Delete it, then make it anew with `{command}`."
+
+
 def shown(value: Any) -> str:
     """A value that someone sent, in JSON's words and cut short: what is refused may be a megabyte long."""
     if value is None or isinstance(value, bool):

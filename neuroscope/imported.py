@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.labels import LabelSet, read_labels
 from neuroscope.settings import Neuronpedia
 from neuroscope.sources import replace_atomically
@@ -30,7 +30,7 @@ EXAMPLES = "neuronpedia_examples.parquet"
 ABOUT = "neuronpedia"
 """Column that names the pair."""
 
-REMEDY = "Import it anew with: neuroscope labels import neuronpedia"
+REMEDY = made_anew("neuroscope labels import neuronpedia")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from neuroscope.errors import ArtefactError, SourceError
+from neuroscope.errors import ArtefactError, SourceError, made_anew
 from neuroscope.sources import Resolved, file_sha256, parse, replace_atomically, resolve
 
 SCHEMA_VERSION = 1
@@ -161,12 +161,12 @@ class Manifest:
     @classmethod
     def read(cls, path: Path) -> Manifest:
         """Raises ArtefactError when it is missing or not a manifest."""
-        tree = _read_json(path, "Make the results with `snakemake --cores 4 labels`.")
+        tree = _read_json(path, made_anew(), missing="Make the results with `snakemake --cores 4 labels`.")
         try:
             files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}
             return cls(Fingerprint.from_dict(tree["fingerprint"]), files)
         except (KeyError, TypeError, AttributeError) as error:
-            raise ArtefactError(f"{path} is not a manifest ({error}). Make the results anew.") from error
+            raise ArtefactError(f"{path} is not a manifest ({error}). {made_anew()}") from error
 
     def check(self, folder: Path, names: Sequence[str] | None = None) -> None:
         """Raises ArtefactError that names the first of `names` (default: all) that is missing or has other
@@ -181,7 +181,7 @@ class Manifest:
             if file_sha256(folder / name) != entry.sha256:
                 raise ArtefactError(
                     f"{folder / name} is not the file that manifest.json describes: it was changed or "
-                    "damaged. Make the results anew with `snakemake --cores 4 labels`."
+                    f"damaged. {made_anew()}"
                 )
 
 
@@ -234,11 +234,11 @@ class SourcesLock:
             yield
 
 
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
+def _read_json(path: Path, remedy: str, *, missing: str = "") -> dict[str, Any]:
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ArtefactError(f"{path} is missing. {remedy}") from error
+        raise ArtefactError(f"{path} is missing. {missing or remedy}") from error
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}. {remedy}") from error
     if not isinstance(tree, dict):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -179,9 +179,8 @@ def read_stats_document(path: Path) -> dict[str, Any]:
             f"There is no stats file at {path}. Make one with `neuroscope calibrate run`."
         ) from error
     except (OSError, ValueError) as error:
-        raise ArtefactError(
-            f"{path} cannot be read as JSON: {error}. Make it anew with `neuroscope calibrate run`."
-        ) from error
+        remedy = made_anew("neuroscope calibrate run")
+        raise ArtefactError(f"{path} cannot be read as JSON: {error}. {remedy}") from error
     if not isinstance(document, dict):
         raise ArtefactError(f"{path} holds a JSON {type(document).__name__}, not the object of a stats file.")
     return document

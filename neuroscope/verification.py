@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.manifest import Fingerprint
 from neuroscope.sources import replace_atomically
 
@@ -98,9 +98,7 @@ def read_verification(path: Path) -> tuple[Verification, Fingerprint]:
     except FileNotFoundError as error:
         raise ArtefactError(f"{path} is not there. Make it with: neuroscope verify") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            f"{path} cannot be read ({error}). Make it anew with: neuroscope verify"
-        ) from error
+        raise ArtefactError(f"{path} cannot be read ({error}). {made_anew('neuroscope verify')}") from error
 
 
 def _quantization(tree: Any) -> QuantizationEffect | None:

@@ -329,7 +329,8 @@ def test_a_file_that_is_cut_while_it_is_read_is_said_to_be(path: Path) -> None:
     results = Results(path, Cut())  # type: ignore[arg-type]
     for question in (lambda: results.feature(0), lambda: results.stats("all"), results.labels, results.meta):
         with pytest.raises(
-            ArtefactError, match="cut or changed in place: make it anew with `snakemake --cores 4 labels`"
+            ArtefactError,
+            match=r"cut or changed in place\. Delete it, then make it anew with `snakemake --cores 4 labels`",
         ):
             question()
 
@@ -348,12 +349,15 @@ def alter_a_byte(path: Path) -> None:
     ("damage", "message"),
     [
         (lambda path: path.unlink(), "no results database"),
-        (truncate, "changed or damaged"),
-        (alter_a_byte, "changed or damaged"),
-        (lambda path: path.write_text("<html>"), "changed or damaged"),
-        (lambda path: path.with_name("results.duckdb.wal").touch(), r"results\.duckdb\.wal is left"),
+        (truncate, "changed or damaged. Delete it, then make it anew"),
+        (alter_a_byte, "changed or damaged. Delete it, then make it anew"),
+        (lambda path: path.write_text("<html>"), "changed or damaged. Delete it, then make it anew"),
+        (
+            lambda path: path.with_name("results.duckdb.wal").touch(),
+            r"results\.duckdb\.wal is left\. Delete both",
+        ),
         (lambda path: path.with_name("manifest.json").unlink(), r"manifest\.json is missing"),
-        (lambda path: path.with_name("manifest.json").write_text("{}"), "is not a manifest"),
+        (lambda path: path.with_name("manifest.json").write_text("{}"), "is not a manifest.*Delete it"),
     ],
 )
 def test_a_damaged_database_is_refused_with_the_command_that_mends_it(
@@ -363,6 +367,13 @@ def test_a_damaged_database_is_refused_with_the_command_that_mends_it(
     damage(path)
     with pytest.raises(ArtefactError, match=message):
         open_results(path)
+
+
+def test_a_database_made_anew_leaves_no_log_of_the_one_before(tmp_path: Path) -> None:
+    left = build_small(tmp_path).with_name("results.duckdb.wal")
+    left.write_bytes(b"changes to the file before")
+    open_results(build_small(tmp_path)).close()
+    assert not left.exists()
 
 
 def test_a_file_that_is_no_database_is_refused_without_a_manifest_too(tmp_path: Path) -> None:

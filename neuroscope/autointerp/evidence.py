@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from neuroscope.autointerp.words import PAD, Ints
-from neuroscope.errors import ArtefactError, LabelError
+from neuroscope.errors import ArtefactError, LabelError, made_anew
 
 CENTRE = 12
 """Column of the activating token in the window of an example."""
@@ -75,9 +75,7 @@ def scan(path: Path) -> tuple[pl.LazyFrame, list[str]]:
         frame = pl.scan_parquet(path)
         return frame, frame.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise ArtefactError(
-            f"{path} cannot be read: {error}. Make it anew with `snakemake --cores 4 labels`."
-        ) from error
+        raise ArtefactError(f"{path} cannot be read: {error}. {made_anew()}") from error
 
 
 def read_columns(path: Path, columns: Sequence[str]) -> pl.LazyFrame:

@@ -12,7 +12,7 @@ import click
 
 from neuroscope.cli.output import table_lines
 from neuroscope.cli.terminal import clip, clip_start, visible, width, wrap
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 
 if TYPE_CHECKING:
     from neuroscope.store import Results
@@ -38,8 +38,7 @@ def feature_record(
     found = results.feature(index)
     if found is None:
         raise ArtefactError(
-            f"{results.path} holds nothing about feature {index}: it is not whole. Make it anew with "
-            "`snakemake --cores 4 labels`."
+            f"{results.path} holds nothing about feature {index}: it is not whole. {made_anew()}"
         )
     labels = _with_scores(found["labels"], found["scores"])
     shown = next((label for label in labels if label["rank"] == 1), None)

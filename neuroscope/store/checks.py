@@ -7,8 +7,6 @@ from pathlib import Path
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint, Manifest
 
-REMEDY = "Make it anew with `snakemake --cores 4 labels`."
-
 
 def check_against_manifest(path: Path) -> Fingerprint:
     """The fingerprint in the manifest beside `path`, once the file's bytes are those it lists.
@@ -22,7 +20,7 @@ def check_against_manifest(path: Path) -> Fingerprint:
     if write_ahead_log(path).exists():
         raise ArtefactError(
             f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is left. "
-            f"{REMEDY}"
+            "Delete both, then make the results anew with `snakemake --cores 4 labels`."
         )
     manifest = Manifest.read(path.parent / "manifest.json")
     manifest.check(path.parent, [path.name])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.store.schema import STORAGE_VERSION
 
 USE = "USE results"
@@ -34,7 +34,7 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
     except duckdb.Error as error:
         connection.close()
         raise ArtefactError(
-            f"{path} cannot be opened as a results database: {error}. Make it anew with `snakemake --cores 4 labels`."
+            f"{path} cannot be opened as a results database: {error}. {made_anew()}"
         ) from error
     return connection
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import duckdb
 import numpy as np
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import CalibrationStats
 from neuroscope.store.checks import check_against_manifest
@@ -50,7 +50,7 @@ def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True)
         results.close()
         raise ArtefactError(
             f"{path} and its manifest were made by different runs: {'; '.join(differences)}. "
-            "Make both anew with `snakemake --cores 4 labels`."
+            "Delete both, then make them anew with `snakemake --cores 4 labels`."
         )
     return results
 
@@ -189,8 +189,8 @@ class Results:
                 yield cursor
         except duckdb.IOException as error:
             raise ArtefactError(
-                f"{self.path} cannot be read any more ({error}). It was cut or changed in place: make it anew with "
-                "`snakemake --cores 4 labels`, then restart what reads it."
+                f"{self.path} cannot be read any more ({error}). It was cut or changed in place. {made_anew()} "
+                "Then restart what reads it."
             ) from error
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:

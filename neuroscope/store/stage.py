@@ -78,7 +78,7 @@ def _together(states: Sequence[Path]) -> pl.DataFrame | None:
     except (OSError, pl.exceptions.PolarsError) as error:
         names = ", ".join(map(str, states))
         raise ArtefactError(
-            f"{names} cannot be read: {error}. Make them anew with `snakemake labels`."
+            f"{names} cannot be read: {error}. Delete them, then make them anew with `snakemake --cores 4 labels`."
         ) from error
 
 

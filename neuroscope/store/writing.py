@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 import polars as pl
 
-from neuroscope.errors import ArtefactError
+from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.labels import PRIORITY, Label
 from neuroscope.manifest import Fingerprint, Manifest
 from neuroscope.sources import replace_atomically
@@ -78,6 +78,7 @@ def build(
         database = Path(folder) / path.name
         _write(database, given)
         _check(database, counts)
+        write_ahead_log(path).unlink(missing_ok=True)  # of the file that is replaced; DuckDB would replay it
         database.replace(temporary)
     rows = {path.name: sum(counts.values()), **(siblings or {})}
     Manifest.of(path.parent, fingerprint, rows).write(path.parent / "manifest.json")
@@ -90,9 +91,7 @@ def _read(rows: Rows) -> pl.DataFrame:
     try:
         return pl.read_parquet(rows)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise ArtefactError(
-            f"{rows} cannot be read: {error}. Make it anew with `snakemake --cores 4 labels`."
-        ) from error
+        raise ArtefactError(f"{rows} cannot be read: {error}. {made_anew()}") from error
 
 
 def _meta(
@@ -115,7 +114,7 @@ def _check_features(given: Mapping[str, pl.DataFrame | None], d_sae: int) -> Non
         if features.min() < 0 or features.max() >= d_sae:
             raise ArtefactError(
                 f"The {name} are about features {features.min()} to {features.max()}; this SAE has {d_sae}. "
-                "They belong to another SAE: make them anew with `snakemake --cores 4 labels`."
+                f"The file belongs to another SAE. {made_anew()}"
             )
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from neuroscope.errors import ArtefactError, ModelError
+from neuroscope.errors import ArtefactError, ModelError, made_anew
 from neuroscope.identity import fingerprint_of
 from neuroscope.manifest import Fingerprint, SourcesLock, library_versions
 from neuroscope.models.chat import ChatTokenizer
@@ -58,9 +58,8 @@ def _sae_file(path: Path) -> Path:
     try:
         return Path(json.loads(path.read_text(encoding="utf-8"))["path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            f"{path} does not say where the SAE is ({error}). Make it anew with `snakemake --cores 4 sae`."
-        ) from error
+        remedy = made_anew("snakemake --cores 4 sae")
+        raise ArtefactError(f"{path} does not say where the SAE is ({error}). {remedy}") from error
 
 
 def _conditions(settings: Settings, model: Any) -> dict[str, Any]:

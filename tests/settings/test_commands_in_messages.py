@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+import neuroscope
 from neuroscope.errors import ArtefactError
 from neuroscope.settings.commands import commands_name, with_pairing
 
@@ -35,3 +39,16 @@ def test_an_error_keeps_its_kind_and_names_the_pairing() -> None:
         commands_name("mine"),
     ):
         raise ArtefactError("Make it with `snakemake --cores 4 labels`.")
+
+
+def test_a_file_that_cannot_be_used_is_deleted_before_the_command_that_makes_it() -> None:
+    """Snakemake looks at times, not at bytes: it leaves a damaged file that is newer than its inputs."""
+    package = Path(neuroscope.__file__).parent
+    texts = {path: path.read_text(encoding="utf-8") for path in package.rglob("*.py")}
+    bare = [
+        f"{path.name}: {found[0]}"
+        for path, text in texts.items()
+        for found in re.finditer(r".*\b(?:it|them|both) anew with.{0,3}(?:snakemake|neuroscope) .*", text)
+        if not re.search(r"Delete|--refresh", found[0])
+    ]
+    assert not bare

@@ -241,7 +241,7 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["verdict"] == "ok"
     for content in ("", "[]", '{"checks": 3}', path.read_text()[:-40]):
         path.write_text(content)
-        with pytest.raises(ArtefactError, match="Make it anew with: neuroscope verify"):
+        with pytest.raises(ArtefactError, match="Delete it, then make it anew with `neuroscope verify`"):
             read_verification(path)
     path.unlink()
     with pytest.raises(ArtefactError, match="is not there"):
