@@ -37,7 +37,8 @@ def clean_text(text: str) -> str:
 def read_messages(messages: Any) -> list[Turn]:
     """The turns of a list of messages `{"role", "content"}`; `developer` is read as `system`.
 
-    Content may be null (an empty text), a string, or a list of text parts, which concatenate.
+    Content may be null (an empty text), a string, or a list of text parts, which concatenate. Only an
+    assistant's may be absent, as it is beside tool calls.
     Raises PromptError, naming the message, for anything else.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
@@ -54,6 +55,10 @@ def _read_message(index: int, message: Any) -> Turn:
     if role not in ROLES:
         found = shown(role) if "role" in message else "absent"
         raise PromptError(f"messages[{index}].role is {found}; it must be one of {', '.join(ROLES)}.")
+    if "content" not in message and role != "assistant":  # a misspelt key must not pass for an empty text
+        raise PromptError(
+            f"messages[{index}].content is absent; it must be a string, null or a list of text parts."
+        )
     text = clean_text(_read_content(f"messages[{index}].content", message.get("content")))
     return Turn("system" if role == "developer" else role, text)
 

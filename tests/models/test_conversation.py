@@ -32,7 +32,7 @@ def test_developer_is_read_as_system() -> None:
     assert read_messages([{"role": "developer", "content": "x"}]) == [Turn("system", "x")]
 
 
-def test_missing_content_is_empty() -> None:
+def test_missing_content_of_an_assistant_is_empty() -> None:
     assert read_messages([{"role": "assistant", "tool_calls": None}]) == [Turn("assistant", "")]
 
 
@@ -52,6 +52,8 @@ def test_missing_content_is_empty() -> None:
             [{"role": "user", "content": 5}],
             r"messages\[0\].content is 5; it must be a string, null or a list",
         ),
+        ([{"role": "user", "contents": "a"}], r"messages\[0\].content is absent; it must be a string, null"),
+        ([{"role": "system"}], r"messages\[0\].content is absent"),
         (
             [{"role": "user", "content": {"type": "text"}}],
             "is an object of 1; it must be a string, null or a list",
