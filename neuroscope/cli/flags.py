@@ -96,7 +96,11 @@ def with_corpus(command: Command) -> Command:
     for option in reversed(
         (
             click.option("--corpus-path", type=path, help="Your own texts instead of the pairing's sources."),
-            click.option("--samples", type=click.IntRange(1), help="Documents to read."),
+            click.option(
+                "--samples",
+                type=click.IntRange(1),
+                help="Documents to read, at least: whole chunks of sweep.chunk_documents are.",
+            ),
         )
     ):
         command = option(command)
