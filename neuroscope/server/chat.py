@@ -24,7 +24,7 @@ from neuroscope.server.status import add_status, json_response
 def create_chat_app(service: Service) -> Flask:
     """The WSGI application of the chat port."""
     app = Flask("neuroscope.chat", static_folder=None)
-    answer_problems(app)
+    answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
 
     @app.post("/v1/chat/completions")

@@ -30,7 +30,7 @@ EXAMPLES_SHOWN = 20
 def create_features_app(service: Service) -> Flask:
     """The WSGI application of the features port."""
     app = Flask("neuroscope.features", static_folder=None)
-    answer_problems(app)
+    answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
 
     @lru_cache(maxsize=1)

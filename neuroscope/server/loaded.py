@@ -21,6 +21,8 @@ class Loaded:
     model: str
     """The id clients use; `aliases` mean the same model."""
     aliases: frozenset[str]
+    pairing: str
+    """Its name, which commands in messages need."""
     engine: Engine
     context_length: int
     layer: int

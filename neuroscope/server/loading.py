@@ -36,6 +36,7 @@ def in_server_words(scope: Scope) -> Loaded:
     return Loaded(
         model=name,
         aliases=frozenset({pairing.name, name.rpartition("/")[2]}),
+        pairing=pairing.name,
         engine=engine,
         context_length=engine.backend.context_length,
         layer=pairing.layer,

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -15,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 
 from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError, SamplingError, shown
 from neuroscope.server import wire
+from neuroscope.settings.commands import with_pairing
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _MESSAGE_PLACE = re.compile(
@@ -83,8 +85,11 @@ def from_prompt_error(error: PromptError, prompt: str, limit: str = "max_tokens"
     return bad_request(str(error), place[0] if place and prompt == "messages" else prompt, "invalid_prompt")
 
 
-def answer_problems(app: Flask) -> None:
-    """Make everything that goes wrong inside `app`, its own 404 and 405 included, answer in this shape."""
+def answer_problems(app: Flask, pairing: Callable[[], str]) -> None:
+    """Make everything that goes wrong inside `app`, its own 404 and 405 included, answer in this shape.
+
+    `pairing` names what is served, for the commands in messages about its results.
+    """
     app.url_map.merge_slashes = False  # `//v1/models` is a 404, not a redirection with a page of HTML
 
     @app.errorhandler(Problem)
@@ -93,7 +98,7 @@ def answer_problems(app: Flask) -> None:
 
     @app.errorhandler(ArtefactError)
     def _artefact(error: ArtefactError) -> Response:
-        return Problem(503, str(error), code="results_unreadable").response()
+        return Problem(503, with_pairing(str(error), pairing()), code="results_unreadable").response()
 
     @app.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Response:

@@ -159,6 +159,7 @@ def scripted(*, degraded: tuple[str, ...] = (), with_stats: bool = True) -> Load
     return Loaded(
         model="scripted/model",
         aliases=frozenset({"scripted"}),
+        pairing="scripted",
         engine=ScriptedEngine(),  # type: ignore[arg-type]
         context_length=CONTEXT,
         layer=LAYER,

@@ -1,0 +1,23 @@
+"""What goes wrong inside a route, as the client reads it."""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from neuroscope.errors import ArtefactError, made_anew
+from neuroscope.server.problems import answer_problems
+
+
+def test_results_that_cannot_be_read_are_answered_with_a_command_for_the_pairing_served() -> None:
+    app = Flask("test")
+    answer_problems(app, lambda: "smollm2-135m")
+
+    @app.get("/broken")
+    def broken() -> str:
+        raise ArtefactError(f"results.duckdb was cut. {made_anew()}")
+
+    answer = app.test_client().get("/broken")
+    assert answer.status_code == 503
+    error = answer.get_json()["error"]
+    assert error["code"] == "results_unreadable"
+    assert "`NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 4 labels`" in error["message"]
