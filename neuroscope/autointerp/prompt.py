@@ -23,6 +23,7 @@ from neuroscope.autointerp.words import TokenText
 from neuroscope.errors import LabelError
 from neuroscope.labels import CONFIDENCES, validate
 
+_FENCE = re.compile(r"\s*```(?:json)?[ \t]*\n(.*)\n\s*```\s*", re.DOTALL | re.IGNORECASE)
 COPIED_WORDS = 8
 """A label that repeats so many words of an example in a row describes one text, not a pattern."""
 
@@ -149,6 +150,12 @@ def read_answer(request: LabelRequest, answer: str | Mapping[str, Any]) -> Label
     return LabelResult(request.feature, "labelled", label, confidence, pattern, flags=flags)
 
 
+def unfenced(answer: str) -> str:
+    """An answer without the code fence that services put around it which were asked for JSON by words alone."""
+    fenced = _FENCE.fullmatch(answer)
+    return answer if fenced is None else fenced[1]
+
+
 def refusal(answer: str) -> str | None:
     """Why an answer holds no label, or None when it does."""
     try:
@@ -161,7 +168,7 @@ def refusal(answer: str) -> str | None:
 def _fields(answer: str | Mapping[str, Any]) -> tuple[str, str, str]:
     """Label, confidence and pattern. Raises LabelError for whatever else an answer may be."""
     try:
-        fields = json.loads(answer) if isinstance(answer, str) else answer
+        fields = json.loads(unfenced(answer)) if isinstance(answer, str) else answer
     except (ValueError, RecursionError) as error:
         raise LabelError(f"the answer is not one JSON object ({error})") from error
     label, confidence = validate(_string(fields, "label")), _string(fields, "confidence")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neuroscope.autointerp.calls.ask import Ask, Key
-from neuroscope.autointerp.prompt import as_json, prompt_text, random_mark
+from neuroscope.autointerp.prompt import as_json, prompt_text, random_mark, unfenced
 from neuroscope.autointerp.words import Words
 from neuroscope.errors import LabelError
 
@@ -99,7 +99,7 @@ def refusal(key: Key, answer: str) -> str | None:
 def read_verdicts(answer: str) -> NDArray[np.int8]:
     """The verdicts of an answer. Raises LabelError when it is not a list of 0 and 1."""
     try:
-        found = json.loads(answer)
+        found = json.loads(unfenced(answer))
     except (ValueError, RecursionError) as error:
         raise LabelError(f"the answer is not JSON ({error})") from error
     verdicts = found.get("verdicts") if isinstance(found, dict) else found

@@ -114,6 +114,14 @@ def test_a_good_answer_becomes_a_label(request_: LabelRequest) -> None:
         assert result.rule is None
 
 
+def test_a_code_fence_around_an_answer_is_taken_off_and_nothing_else(request_: LabelRequest) -> None:
+    answer = json.dumps({"pattern": "x", "label": "cities", "confidence": "low"})
+    for fenced in (f"```json\n{answer}\n```", f"\n```\n{answer}\n```\n"):
+        assert read_answer(request_, fenced).label == "cities"
+    for other in (f"Here it is:\n```json\n{answer}\n```", f"```json\n{answer}\n```\n```json\n{answer}\n```"):
+        assert read_answer(request_, other).state == "invalid"
+
+
 @pytest.mark.parametrize(
     "answer",
     [
