@@ -319,3 +319,9 @@ def test_settings_cannot_be_changed_by_accident() -> None:
     found = settings.load()
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.serve.port = 1  # type: ignore[misc]
+
+
+def test_claude_stands_for_the_specifications_model() -> None:
+    labels = settings.load(overrides={"labels.labeler": "claude", "labels.scorer": "claude"}).labels
+    assert labels.labeler == labels.scorer == labels.judge == "claude-haiku-4-5-20251001"
+    assert labels.source == "claude"

@@ -35,7 +35,7 @@ for command in (score_labels, show_labels, diff_labels, export_labels, import_la
 @click.option(
     "--labeler",
     metavar="NAME",
-    help="tokens (no key needed), a Claude model id, openai or file (see labels.*).",
+    help="tokens (no key needed), claude or a Claude model id, openai or file (see labels.*).",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Calls to a language model in flight at once.")
 @click.option("--batch/--no-batch", default=None, help="Ask Claude by batch: half the price, within a day.")

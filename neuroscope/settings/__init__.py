@@ -16,6 +16,7 @@ from neuroscope.errors import ConfigError
 from neuroscope.settings.pairing import pairing_names, read_pairing, replace_fields
 from neuroscope.settings.schema import Tree, check, defaults, merge, nest, read_schema, read_yaml
 from neuroscope.settings.values import (
+    CLAUDE,
     Calibration,
     ChatCorpus,
     Corpus,
@@ -228,7 +229,8 @@ def _labels(tree: Tree, root: Path) -> Labels:
     if len(given) == 1:
         raise ConfigError(f"labels.prices.{given[0]} is set alone: set both labels.prices.input and .output.")
     prices = Prices(**tree["prices"])
-    labels = Labels(**{**_frozen(tree), "prices": prices, "file": _path(tree["file"], root)})
+    asked = {name: CLAUDE if tree[name] == "claude" else tree[name] for name in ("labeler", "scorer")}
+    labels = Labels(**{**_frozen(tree), **asked, "prices": prices, "file": _path(tree["file"], root)})
     if labels.source not in (*labels.priority, "tokens"):
         raise ConfigError(
             f"labels.priority lacks {labels.source}, so the labels of labels.labeler would be shown nowhere: add it."

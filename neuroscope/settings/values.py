@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+CLAUDE = "claude-haiku-4-5-20251001"
+"""The model that `claude` stands for: the specification's, cheap enough for every feature of an SAE."""
+
+
 @dataclass(frozen=True, slots=True)
 class SaeSource:
     """Where a pairing's sparse autoencoder is and how its file is read."""
