@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-
 CLAUDE = "claude-haiku-4-5-20251001"
 """The model that `claude` stands for: the specification's, cheap enough for every feature of an SAE."""
 
