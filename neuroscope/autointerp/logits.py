@@ -26,8 +26,8 @@ from neuroscope.sources import replace_atomically
 
 TOP = 10
 FEATURE_BLOCK = 1024
-TOKEN_BLOCK = 16_384
-"""A block of logits is FEATURE_BLOCK x TOKEN_BLOCK floats: 64 MB."""
+TOKEN_BLOCK = 8_192
+"""A block of logits is FEATURE_BLOCK x TOKEN_BLOCK floats: 32 MB."""
 SIGNS = {"promoted": 1, "suppressed": -1}
 
 
