@@ -51,7 +51,7 @@ _BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 """Letters and signs that show nothing either."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|\bwww\.|\b(?:javascript|data|mailto):", re.IGNORECASE)
 _MARKUP = re.compile(
-    r"</?[a-z!?]|&(?:#\d+|[a-z]+);|\*\*[^*]+\*\*|`[^`]+`|\]\([^)]*\)|^\s*(?:#+|[-*>])\s", re.IGNORECASE
+    r"</?[a-z!?]|&(?:#\d+|[a-z]{2,});|\*\*[^*]+\*\*|`[^`]+`|\]\([^)]*\)|^\s*(?:#+|[-*>])\s", re.IGNORECASE
 )
 
 

@@ -123,6 +123,7 @@ def test_a_label_that_could_do_harm_is_refused(text: str, reason: str) -> None:
     "text",
     [
         "a " * 14 + "a",
+        "companies such as AT&T; research (R&D)",
         "x" * 120,
         "names of cities",
         "“say” — naïve 北京",
