@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,8 +147,10 @@ class Sweep:
     neighbours: Path
 
 
-def sweep(world: World, folder: Path, *, n_pool: int = 900, seed: int = 0) -> Sweep:
-    """Writes the files of a sweep by the columns of the real one."""
+def sweep(
+    world: World, folder: Path, *, features: Mapping[str, Fires] = FEATURES, n_pool: int = 900, seed: int = 0
+) -> Sweep:
+    """Writes the files of a sweep by the columns of the real one; features are numbered in their order."""
     rng = np.random.default_rng(seed)
     number = {token: i for i, token in enumerate(world.vocabulary)}
     ids = np.array([number[token] for document in world.documents for token in document], np.int32)
@@ -156,10 +158,10 @@ def sweep(world: World, folder: Path, *, n_pool: int = 900, seed: int = 0) -> Sw
     start = np.searchsorted(document, np.arange(len(world.documents)))
     names = [hashlib.sha256(repr(tokens).encode()).hexdigest()[:32] for tokens in world.documents]
     held_out = np.array([is_held_out(name, 0.4) for name in names])[document]
-    acts = np.zeros((len(ids), len(FEATURES)), np.float32)
+    acts = np.zeros((len(ids), len(features)), np.float32)
     for row, (d, first) in enumerate(zip(document, start[document], strict=True)):
         tokens, topic = world.documents[d], world.topics[d]
-        for column, fires in enumerate(FEATURES.values()):
+        for column, fires in enumerate(features.values()):
             acts[row, column] = fires(tokens, row - first, topic)
     acts *= rng.uniform(1, 9, acts.shape).astype(np.float32)
     columns = {
@@ -174,14 +176,14 @@ def sweep(world: World, folder: Path, *, n_pool: int = 900, seed: int = 0) -> Sw
         folder / "pool.parquet", rows, acts, rng.permutation(np.flatnonzero(held_out))[:n_pool], document
     )
     stats = {
-        "feature": np.arange(len(FEATURES), dtype=np.int32),
-        "stratum": ["all"] * len(FEATURES),
-        "n_tokens": [len(ids)] * len(FEATURES),
+        "feature": np.arange(len(features), dtype=np.int32),
+        "stratum": ["all"] * len(features),
+        "n_tokens": [len(ids)] * len(features),
         "n_fired": (acts > 0).sum(0),
     }
     pl.DataFrame(stats).write_parquet(folder / "stats.parquet")
-    _write_logits(folder / "logits.parquet", world)
-    neighbours(pl.read_parquet(folder / "pool.parquet"), len(FEATURES)).write_parquet(
+    _write_logits(folder / "logits.parquet", world, features)
+    neighbours(pl.read_parquet(folder / "pool.parquet"), len(features)).write_parquet(
         folder / "neighbours.parquet"
     )
     names = ["examples", "pool", "stats", "logits", "neighbours"]
@@ -241,10 +243,10 @@ def _write_pool(
     pool.write_parquet(path)
 
 
-def _write_logits(path: Path, world: World) -> None:
+def _write_logits(path: Path, world: World, features: Iterable[str]) -> None:
     """Every feature promotes three words; `before of` promotes the word it stands before."""
     rows = []
-    for feature, name in enumerate(FEATURES):
+    for feature, name in enumerate(features):
         promoted = [" of", " in", " near"] if name == "before of" else [" green", " strange", " early"]
         for rank, token in enumerate(promoted):
             rows.append((feature, "promoted", rank, world.token_id(token), token, 3.0 - rank))
