@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from neuroscope.settings import Settings
 
 
+UNPAID = {"labels.labeler": "tokens", "labels.scorer": "none"}
+"""An import asks no language model, whatever config.yaml says; labels and scores that are there stay."""
+
+
 @click.group("import")
 def import_labels() -> None:
     """Labels that others have published."""
@@ -51,7 +55,7 @@ def import_neuronpedia(
     for target in targets:
         run_target(target, given, cores=cores, anew=refresh)
     if _has_full_run(settled):
-        run_target("results", given, cores=cores, only=["neuronpedia", "results"])
+        run_target("results", {**given, **UNPAID}, cores=cores, by_time=True)
     report = _report(settled.results / "neuronpedia.json")
     if examples:
         report["examples"] = _report(settled.results / "neuronpedia_examples.json")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,12 @@ def run_target(
     *,
     cores: int | None,
     anew: bool = False,
-    only: Sequence[str] = (),
+    by_time: bool = False,
 ) -> None:
     """Brings `target` up to date. Its progress goes to stderr; a failure ends the command with status 1.
 
-    `anew` runs it even when nothing changed; with `only` no rule but these may run.
+    `anew` runs it even when nothing changed; with `by_time` only what is older than its inputs runs, and what a changed
+    setting asks for waits.
     Raises ConfigError before anything runs when the flags do not make valid settings.
     """
     from neuroscope import settings
@@ -58,7 +59,7 @@ def run_target(
         ]
         command += ["--configfile", str(config)]
         command += ["--forcerun", target] if anew else []
-        command += ["--allowed-rules", *only] if only else []
+        command += ["--rerun-triggers", "mtime"] if by_time else []
         command += ["--", target]
         environment = {
             **os.environ,

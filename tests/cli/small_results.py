@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +146,26 @@ def _examples() -> pl.DataFrame:
             "stratum": ["chat", "code", "chat", "chat"],
         }
     )
+
+
+def on_a_terminal(folder: Path, *words: str, **environment: str) -> str:
+    """What `neuroscope WORDS` writes, run in `folder`, when its stdout is a terminal."""
+    ours, theirs = pty.openpty()
+    known = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    script = "import sys; from neuroscope.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words],
+        cwd=folder,
+        stdout=theirs,
+        env={**known, "TERM": "xterm", "COLUMNS": "100", **environment},
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # Linux says so that the other end is closed
+        pass
+    os.close(ours)
+    assert process.wait(timeout=30) == 0
+    return written.decode()

@@ -6,17 +6,13 @@ import csv
 import gzip
 import io
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import yaml
-from small_results import HOSTILE, LABELS, PAIRING, build_results
+from small_results import HOSTILE, LABELS, PAIRING, build_results, on_a_terminal
 
 from neuroscope.cli import main
 from neuroscope.labels import read_labels
@@ -87,21 +83,9 @@ def test_a_formula_is_text_in_the_csv(results: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "neuronpedia"])
-def test_an_export_to_a_terminal_does_not_steer_it(form: str, results: Path) -> None:
-    ours, theirs = pty.openpty()
-    script = "import sys; from neuroscope.cli import main; sys.exit(main())"
+def test_an_export_to_a_terminal_does_not_steer_it(form: str, folder: Path, results: Path) -> None:
     words = ["labels", "export", "--source", "tokens", "--format", form]
-    process = subprocess.Popen([sys.executable, "-c", script, *words], stdout=theirs)
-    os.close(theirs)
-    written = b""
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # Linux says so that the other end is closed
-        pass
-    os.close(ours)
-    assert process.wait(timeout=30) == 0
-    text = written.decode().replace("\r\n", "\n")
+    text = on_a_terminal(folder, *words).replace("\r\n", "\n")
     assert "evil" in text
     assert all(character.isprintable() or character == "\n" for character in text)
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_results import D_SAE, HOSTILE, LABELS, PAIRING, build_results
+from small_results import D_SAE, HOSTILE, LABELS, PAIRING, build_results, on_a_terminal
 from tiny_sweep import make_fingerprint
 
 from neuroscope.cli import main
@@ -128,36 +124,16 @@ def test_the_table_is_as_it_was(page: Any) -> None:
 # --- colour
 
 
-def on_a_terminal(folder: Path, **environment: str) -> str:
-    """What `labels show --features 0` writes when its stdout is a terminal."""
-    ours, theirs = pty.openpty()
-    known = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
-    script = "import sys; from neuroscope.cli import main; sys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, "labels", "show", "--features", "0"],
-        cwd=folder,
-        stdout=theirs,
-        env={**known, "TERM": "xterm", "COLUMNS": "100", **environment},
-    )
-    os.close(theirs)
-    written = b""
-    try:
-        while part := os.read(ours, 65536):
-            written += part
-    except OSError:  # Linux says so that the other end is closed
-        pass
-    os.close(ours)
-    assert process.wait(timeout=30) == 0
-    return written.decode()
+SHOWN = ("labels", "show", "--features", "0")
 
 
 def test_a_terminal_gets_colour_unless_it_is_forbidden(results: Path) -> None:
     folder = results.parents[2]
-    coloured = on_a_terminal(folder)
+    coloured = on_a_terminal(folder, *SHOWN)
     assert "the\x1b[30m\x1b[43m cat\x1b[0m sat␛[2J" in coloured
     assert "«" not in coloured
     for forbidden in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
-        plain = on_a_terminal(folder, **forbidden)
+        plain = on_a_terminal(folder, *SHOWN, **forbidden)
         assert "\x1b" not in plain
         assert "the« cat» sat" in plain
 

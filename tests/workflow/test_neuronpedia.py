@@ -150,6 +150,15 @@ def test_the_command_imports_and_updates_the_database(checkout: Checkout, bucket
     assert rows(checkout, "SELECT label FROM labels WHERE source = 'neuronpedia'") == [("published since",)]
     assert rows(checkout, "SELECT label FROM feature WHERE feature = 3") == [("published since",)]
 
+    checkout.configure(labels={"labeler": "claude-haiku-4-5-20251001", "negatives": 15})
+    bucket.publish("explanations", [explanation(3, "published last")])
+    unpaid = command(checkout, "--refresh")
+    assert unpaid.returncode == 0, unpaid.stderr
+    assert rows(checkout, "SELECT label FROM labels WHERE source = 'neuronpedia'") == [("published last",)]
+    assert {"claude", "score"} <= checkout.jobs("labels"), (
+        "an import neither scores nor asks anybody for labels"
+    )
+
 
 def test_what_cannot_be_done_is_said_in_one_line(checkout: Checkout) -> None:
     both = command(checkout, "--offline", "--refresh")

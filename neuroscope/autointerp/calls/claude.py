@@ -88,9 +88,12 @@ class Claude:
             raise self._told(error) from error
 
     def results(self, batch: str) -> Iterator[tuple[str, Reply | Fault]]:
+        for row in self._rows(batch):
+            yield row.custom_id, _result(row.result)
+
+    def _rows(self, batch: str) -> Iterator[Any]:
         try:
-            for row in self._sdk.messages.batches.results(batch):
-                yield row.custom_id, _result(row.result)
+            yield from self._sdk.messages.batches.results(batch)
         except anthropic.AnthropicError as error:
             raise self._told(error) from error
         except Exception as error:  # the SDK passes on what its HTTP client raises within a stream
