@@ -32,6 +32,11 @@ def read_json_object() -> dict[str, Any]:
             "send application/json.",
             code="unsupported_media_type",
         )
+    charset = request.mimetype_params.get("charset", "utf-8").lower()
+    if charset not in ("utf-8", "utf8", "us-ascii"):
+        raise Problem(
+            415, f"The charset is {shown(charset)}; send JSON in UTF-8.", code="unsupported_media_type"
+        )
     for header in ("Content-Encoding", "Transfer-Encoding"):
         coding = request.headers.get(header, "").strip().lower()
         if coding not in ("", "identity", "chunked"):

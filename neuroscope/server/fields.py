@@ -1,4 +1,4 @@
-"""Typed reading of a request's fields: absent and null are the same, and nothing is converted silently.
+"""Typed reading of a request's fields: absent and null are the same, and nothing is guessed.
 
 Each function returns the value or raises a 400 that names the field, what was sent and what is accepted.
 """
@@ -27,6 +27,8 @@ def integer(fields: Fields, name: str, low: int, high: int | None = None) -> int
     value = fields.get(name)
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # 16.0 is a whole number in JSON, and what some languages write
     accepted = (
         f"a whole number from {low} to {high}" if high is not None else f"a whole number of {low} or more"
     )

@@ -43,7 +43,8 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
     ("max_tokens", 0, "a whole number of 1 or more"),
     ("max_tokens", -1, "a whole number of 1 or more"),
     ("max_tokens", 1.5, "a whole number of 1 or more"),
-    ("max_tokens", 1e12, "a whole number of 1 or more"),
+    ("max_tokens", 1e12, "Lower 'max_tokens'"),
+    ("max_tokens", 1e300, "Lower 'max_tokens'"),
     ("max_completion_tokens", 0, "a whole number of 1 or more"),
     ("stream", "true", "true or false"),
     ("stream", 1, "true or false"),
@@ -54,6 +55,7 @@ WRONG_FIELDS: list[tuple[str, Any, str]] = [
     ("stop", [1], "at most 4 strings"),
     ("seed", 1.5, "a whole number from"),
     ("seed", 2**63, "a whole number from"),
+    ("seed", 2.0**63, "a whole number from"),
     ("logprobs", 1, "true or false"),
     ("top_logprobs", 21, "a whole number from 0 to 20"),
     ("top_logprobs", 2, "needs 'logprobs'"),
@@ -182,7 +184,19 @@ def test_a_model_that_is_not_served_is_named_cut_short(server: Server) -> None:
 
 def test_json_with_a_charset_is_read(server: Server) -> None:
     body = json.dumps({"messages": USER}).encode()
-    assert post(server, body, "application/json; charset=utf-8").status_code == 200
+    for charset in ("utf-8", "UTF-8", '"utf-8"', "us-ascii"):
+        assert post(server, body, f"application/json; charset={charset}").status_code == 200
+
+
+def test_json_in_another_charset_is_refused_and_not_misread(server: Server) -> None:
+    body = json.dumps({"messages": USER}, ensure_ascii=False).encode("latin-1")
+    error = assert_is_error(post(server, body, "application/json; charset=latin-1"), 415)
+    assert "The charset is 'latin-1'; send JSON in UTF-8." in error["message"]
+
+
+def test_a_whole_number_may_be_written_with_a_point(server: Server) -> None:
+    answer = server.chat("a b c d", max_tokens=2.0, seed=1.0, n=1.0, logprobs=True, top_logprobs=1.0)
+    assert answer.json()["usage"]["completion_tokens"] == 2
 
 
 def test_half_a_surrogate_pair_is_replaced(server: Server) -> None:
