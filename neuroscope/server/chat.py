@@ -17,13 +17,14 @@ from neuroscope.server.fields import Fields
 from neuroscope.server.generation import Generation
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.problems import Problem, answer_problems, from_prompt_error
+from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
 from neuroscope.server.status import add_status, json_response
 
 
 def create_chat_app(service: Service) -> Flask:
     """The WSGI application of the chat port."""
-    app = Flask("neuroscope.chat", static_folder=None)
+    app = Application("neuroscope.chat")
     answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -15,21 +17,25 @@ from neuroscope.server.connection import ClientWatch
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.page import PAGE, PAGE_HEADERS
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
+from neuroscope.server.queries import read_query, read_whole, wrong
+from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
 from neuroscope.server.status import add_status, json_response
 from neuroscope.server.subscribers import follow, read_start
-from neuroscope.server.views import View, read_view, read_whole
+from neuroscope.server.views import PARAMETERS, View, read_view
 
 if TYPE_CHECKING:
     from neuroscope.engine import EncodedToken
 
 MAX_FOUND = 500
 EXAMPLES_SHOWN = 20
+ENCODED_FIELDS = ("text", "messages")
+COMPLETION_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 def create_features_app(service: Service) -> Flask:
     """The WSGI application of the features port."""
-    app = Flask("neuroscope.features", static_folder=None)
+    app = Application("neuroscope.features")
     answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
 
@@ -48,14 +54,16 @@ def create_features_app(service: Service) -> Flask:
 
     @app.get("/v1/features/labels")
     def labels() -> Response:
+        read_query()
         return Response(labels_body(service.loaded), mimetype="application/json")
 
     @app.get("/v1/features/search")
     def search() -> Response:
-        text = request.args.get("q", "").strip()
+        query = read_query("q", "limit")
+        text = query.get("q", "").strip(" ")
         if not text:
             raise bad_request("'q' is empty; it must be a part of a label.", "q", "invalid_value")
-        limit = read_whole(request.args, "limit", 50, 1, MAX_FOUND)
+        limit = read_whole(query, "limit", 50, 1, MAX_FOUND)
         return json_response({"query": text, "features": _search(service, text, limit)})
 
     @app.post("/v1/features/encode")
@@ -64,6 +72,7 @@ def create_features_app(service: Service) -> Flask:
 
     @app.get("/v1/features/<int:index>")
     def feature(index: int) -> Response:
+        read_query()
         if index >= service.loaded.width:
             raise Problem(404, f"There is no feature {index}; the SAE has {service.loaded.width}.")
         return json_response(_feature(service, index))
@@ -75,11 +84,13 @@ def _subscribe(service: Service) -> Response:
     """Works while the model loads too: events come when there are any."""
     if service.stopping:
         _ = service.loaded
-    view = read_view(request.args, service.ranking)
-    completion_id = request.args.get("completion_id")
+    query = read_query(*PARAMETERS, "completion_id", "since", "lastEventId")
+    view = read_view(query, service.ranking)
+    completion_id = _completion_id(query)
+    since = _since(query, service)
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
-    last_id = request.headers.get("Last-Event-ID") or _since(service)
+    last_id = request.headers.get("Last-Event-ID") or query.get("lastEventId") or since
     leave = service.subscribers.admit(view)
     watch = ClientWatch(request.environ, service.stream.wake)
     blocks = follow(
@@ -97,20 +108,26 @@ def _subscribe(service: Service) -> Response:
     return response
 
 
-def _since(service: Service) -> str | None:
-    """`?since=`, for readers that cannot set a header. It is checked; the header a browser sends is not."""
-    since = request.args.get("since")
+def _since(query: Mapping[str, str], service: Service) -> str | None:
+    """`?since=`, for readers that cannot set a header. It is checked; what a browser sends by itself is not."""
+    since = query.get("since")
     if since is not None and not service.stream.is_identifier(since):
-        raise bad_request(
-            f"'since' is {shown(since)}; it must be an event's id, or 0.", "since", "invalid_value"
-        )
+        raise wrong("since", since, "an event's id, or 0")
     return since
+
+
+def _completion_id(query: Mapping[str, str]) -> str | None:
+    completion_id = query.get("completion_id")
+    if completion_id is not None and not COMPLETION_ID.fullmatch(completion_id):
+        raise wrong("completion_id", completion_id, "the id of an answer, as chatcmpl-1939d6fb")
+    return completion_id
 
 
 def _encode(service: Service) -> dict[str, Any]:
     """The features of a given text or conversation, seen as the query string says; nothing is generated."""
+    view = read_view(read_query(*PARAMETERS), service.ranking)
     body, loaded = read_json_object(), service.loaded
-    view = read_view(request.args, service.ranking)
+    _refuse_unknown(body)
     text = fields.string(body, "text")
     messages: Any = body.get("messages")
     if view.align != "own":
@@ -132,6 +149,18 @@ def _encode(service: Service) -> dict[str, Any]:
         lambda: [_encoded(service, view, n, token) for n, token in enumerate(encoded)]
     )
     return {"model": loaded.model, "layer": loaded.layer, "degraded": list(loaded.degraded), "tokens": tokens}
+
+
+def _refuse_unknown(body: fields.Fields) -> None:
+    """No other server has this route, so no client sends extras: a field that is not known is a mistake."""
+    for name in body:
+        if name not in ENCODED_FIELDS:
+            where = " It goes into the query string." if name in PARAMETERS else ""
+            raise bad_request(
+                f"There is no field {shown(name)}; the body has {' or '.join(ENCODED_FIELDS)}.{where}",
+                name if len(name) <= 60 else None,
+                "unknown_parameter",
+            )
 
 
 def _encoded(service: Service, view: View, position: int, token: EncodedToken) -> dict[str, Any]:

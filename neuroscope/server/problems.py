@@ -90,7 +90,6 @@ def answer_problems(app: Flask, pairing: Callable[[], str]) -> None:
 
     `pairing` names what is served, for the commands in messages about its results.
     """
-    app.url_map.merge_slashes = False  # `//v1/models` is a 404, not a redirection with a page of HTML
 
     @app.errorhandler(Problem)
     def _problem(problem: Problem) -> Response:

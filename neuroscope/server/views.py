@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from neuroscope.errors import ConfigError, shown
+from neuroscope.errors import ConfigError
 from neuroscope.events import ActiveFeature, FeatureActivation
 from neuroscope.ranking import FILTERS, Ranking, select
 from neuroscope.server import wire
-from neuroscope.server.problems import Problem, bad_request
+from neuroscope.server.problems import bad_request
+from neuroscope.server.queries import read_number, read_whole, wrong
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 ALIGNMENTS = ("own", "producer")
 MAX_TOP_K = 1000
 MAX_LISTED_FEATURES = 1000
+PARAMETERS = ("top_k", "filter", "threshold", "min_activation", "features", "align")
+"""What a query string says about a view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +43,17 @@ def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
     """The view that a query string asks for, `defaults` where it is silent. Raises Problem 400."""
     align = query.get("align", "own")
     if align not in ALIGNMENTS:
-        raise _wrong("align", align, f"one of {', '.join(ALIGNMENTS)}")
+        raise wrong("align", align, f"one of {', '.join(ALIGNMENTS)}")
     chosen = query.get("filter", defaults.filter)
     if chosen not in FILTERS:
-        raise _wrong("filter", chosen, f"one of {', '.join(FILTERS)}")
+        raise wrong("filter", chosen, f"one of {', '.join(FILTERS)}")
     try:
         ranking = replace(
             defaults,
             filter=chosen,
-            threshold=_number(query, "threshold", defaults.threshold, 0, 1),
+            threshold=read_number(query, "threshold", defaults.threshold, 0, 1),
             top_k=read_whole(query, "top_k", defaults.top_k, 1, MAX_TOP_K),
-            min_activation=_number(query, "min_activation", defaults.min_activation, 0, 1e9),
+            min_activation=read_number(query, "min_activation", defaults.min_activation, 0, 1e9),
             only=_features(query, defaults.only),
         )
     except ConfigError as error:
@@ -120,37 +123,15 @@ class EventWriter:
         )
 
 
-def _number(query: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:
-    try:
-        value = float(query.get(name, default))
-    except ValueError:
-        value = math.nan
-    if not low <= value <= high:
-        raise _wrong(name, query.get(name), f"a number from {low:g} to {high:g}")
-    return value
-
-
-def read_whole(query: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-    """A whole number of a query string. Raises Problem 400."""
-    text = query.get(name, str(default))
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or not low <= int(text) <= high:
-        raise _wrong(name, text, f"a whole number from {low} to {high}")
-    return int(text)
-
-
 def _features(query: Mapping[str, str], default: frozenset[int] | None) -> frozenset[int] | None:
     text = query.get("features")
     if text is None:
         return default
-    names = [name.strip() for name in text.split(",")]
+    names = [name.strip(" ") for name in text.split(",")]
     if len(names) > MAX_LISTED_FEATURES or not all(
         n.isascii() and n.isdigit() and len(n) < 10 for n in names
     ):
-        raise _wrong(
+        raise wrong(
             "features", text, f"at most {MAX_LISTED_FEATURES} indices with commas between, as 12,4521"
         )
     return frozenset(int(name) for name in names)
-
-
-def _wrong(name: str, value: object, accepted: str) -> Problem:
-    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
