@@ -13,6 +13,7 @@ from neuroscope.server.body import read_json_object
 from neuroscope.server.chat_request import CompletionRequest, read_chat_request, read_text_request
 from neuroscope.server.completion import ChatShape, Completion, Shape, TextShape
 from neuroscope.server.connection import ClientWatch
+from neuroscope.server.document import add_document
 from neuroscope.server.fields import Fields
 from neuroscope.server.generation import Generation
 from neuroscope.server.loaded import Loaded
@@ -27,6 +28,7 @@ def create_chat_app(service: Service) -> Flask:
     app = Application("neuroscope.chat")
     answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
+    add_document(app, "chat")
 
     @app.post("/v1/chat/completions")
     def chat_completions() -> Response:

@@ -14,6 +14,7 @@ from neuroscope.errors import PromptError, shown
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
+from neuroscope.server.document import add_document
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.page import PAGE, PAGE_HEADERS
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
@@ -38,6 +39,7 @@ def create_features_app(service: Service) -> Flask:
     app = Application("neuroscope.features")
     answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
+    add_document(app, "features")
 
     @lru_cache(maxsize=1)
     def labels_body(loaded: Loaded) -> bytes:

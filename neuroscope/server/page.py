@@ -21,6 +21,7 @@ PAGE = """<!doctype html>
 <li>/v1/features/4521: one feature with its statistics and examples</li>
 <li><a href="/v1/features/search?q=word">/v1/features/search?q=word</a>: features by name</li>
 <li><a href="/readyz">/readyz</a>: what is loaded, and what is missing</li>
+<li><a href="/openapi.json">/openapi.json</a>: all of this for programs; the chat port has one too</li>
 </ul>
 <p>Conversations go to the chat port, POST /v1/chat/completions, as with any server of OpenAI's API.</p>
 </html>

@@ -1,0 +1,152 @@
+"""The OpenAPI documents beside the code: what one says the other does, and all of it is described."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from documented import DOCUMENTS, OPERATIONS, PORTS, Operation, operation, places, resolved, schema
+from serving import ROOT, write_config
+
+from neuroscope import settings
+from neuroscope.events import ActiveFeature, FeatureEvent
+from neuroscope.manifest import package_version
+from neuroscope.models.conversation import ROLES
+from neuroscope.ranking import FILTERS, Ranking
+from neuroscope.server import body, chat_request, features, views
+from neuroscope.server.chat import create_chat_app
+from neuroscope.server.document import LOADER
+from neuroscope.server.features import create_features_app
+from neuroscope.server.service import Service
+from neuroscope.store.schema import WINDOW
+
+STREAM = operation("features", "get", "/v1/features/stream")
+ENCODE = operation("features", "post", "/v1/features/encode")
+CHAT = operation("chat", "post", "/v1/chat/completions")
+_EXAMPLE = re.compile(r"/(example|examples/\w+/value)(/|$)")
+
+
+@pytest.mark.parametrize(("port", "create"), [("chat", create_chat_app), ("features", create_features_app)])
+def test_every_route_is_documented_and_every_documented_path_is_a_route(
+    tmp_path: Path, port: str, create: Callable[[Service], Any]
+) -> None:
+    serve = settings.load(config=write_config(tmp_path)).serve
+    rules = create(Service(serve, Ranking())).url_map.iter_rules()
+    routes = {
+        f"{method} {_as_documented(rule.rule)}"
+        for rule in rules
+        for method in (rule.methods or {"GET"}) - {"HEAD", "OPTIONS"}
+    }
+    described = {f"{op.method.upper()} {op.path}" for op in OPERATIONS if op.port == port}
+    assert not routes - described, f"openapi/{port}.yaml (or shared.yaml) lacks {sorted(routes - described)}"
+    assert not described - routes, f"openapi/{port}.yaml describes what no route is: {described - routes}"
+
+
+def test_either_yaml_reader_reads_the_same() -> None:
+    """PyYAML has one in C, which accepts more, where its wheel was built with it."""
+    for name in ("shared", *PORTS):
+        text = (ROOT / f"neuroscope/server/openapi/{name}.yaml").read_text(encoding="utf-8")
+        assert yaml.load(text, yaml.SafeLoader) == yaml.load(text, LOADER)
+
+
+def _as_documented(rule: str) -> str:
+    """`/v1/models/<path:model>` as `/v1/models/{model}`."""
+    return re.sub(r"<(?:[a-z]+:)?([a-z_]+)>", r"{\1}", rule)
+
+
+def _parameter(asked: Operation, name: str) -> dict[str, Any]:
+    (found,) = [p for p in asked.parameters if p["name"] == name]
+    return resolved(asked.port, found["schema"])
+
+
+def test_limits_are_those_of_the_code() -> None:
+    for asked in (STREAM, ENCODE):
+        assert _parameter(asked, "top_k")["maximum"] == views.MAX_TOP_K
+        assert _parameter(asked, "features")["maxItems"] == views.MAX_LISTED_FEATURES
+        assert _parameter(asked, "filter")["enum"] == list(FILTERS)
+        assert {p["name"] for p in asked.parameters} >= set(views.PARAMETERS)
+    assert schema("features", "TopFeatures")["maxItems"] == views.MAX_TOP_K
+    assert _parameter(STREAM, "align")["enum"] == list(views.ALIGNMENTS)
+    assert _parameter(STREAM, "completion_id")["pattern"] == f"^{features.COMPLETION_ID.pattern}$"
+    search = operation("features", "get", "/v1/features/search")
+    assert _parameter(search, "limit")["maximum"] == features.MAX_FOUND
+    assert schema("features", "Found")["properties"]["features"]["maxItems"] == features.MAX_FOUND
+    assert schema("features", "Feature")["properties"]["examples"]["maxItems"] == features.EXAMPLES_SHOWN
+    window = schema("features", "Example")["properties"]["window"]
+    assert (window["minItems"], window["maxItems"]) == (WINDOW, WINDOW)
+    assert set(schema("features", "EncodeRequest")["properties"]) == set(features.ENCODED_FIELDS)
+    sampling = schema("chat", "Sampling")["properties"]
+    assert sampling["stop"]["oneOf"][2]["maxItems"] == chat_request.MAX_STOPS
+    assert (sampling["seed"]["minimum"], sampling["seed"]["maximum"]) == chat_request.SEEDS
+    logprobs = {"ChatRequest": "top_logprobs", "CompletionRequest": "logprobs"}
+    for name, field in logprobs.items():
+        described = schema("chat", name)["allOf"][1]["properties"][field]
+        assert described["maximum"] == chat_request.MAX_TOP_LOGPROBS
+    for port in PORTS:
+        assert schema(port, "Message")["properties"]["role"]["enum"] == list(ROLES)
+        assert schema(port, "Filter")["enum"] == list(FILTERS)
+    assert f"{body.MAX_BYTES:,} bytes" in CHAT.responses[413]["description"]
+
+
+def test_events_have_the_fields_of_their_classes() -> None:
+    described = STREAM.events()
+    kinds = {kind.event: kind for kind in get_args(FeatureEvent)}
+    assert set(described) == {*kinds, "gap", "shutdown"}
+    for kind in (*kinds.values(), ActiveFeature):
+        event = schema("features", kind.__name__)
+        names = {field.name for field in fields(kind)}
+        assert set(event["required"]) == set(event["properties"]) == names
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_everything_is_described_and_used(port: str) -> None:
+    document = DOCUMENTS[port]
+    assert document["info"]["version"] == package_version()
+    assert [server["url"] for server in document["servers"]] == ["/"], "no host of any machine"
+    tags = {tag["name"] for tag in document["tags"]}
+    operations = [op.definition for op in OPERATIONS if op.port == port]
+    assert len({op["operationId"] for op in operations}) == len(operations)
+    for op in operations:
+        assert op["summary"]
+        assert op["description"]
+        assert set(op["tags"]) <= tags
+    parts = [(place, node) for place, node in places(document) if not _EXAMPLE.search(place)]
+    properties = [(f"{place}/{name}", p) for place, n in parts for name, p in _named(n, "properties")]
+    inner = [p for p in properties if not re.search(r"/(if|then|oneOf/\d+)/properties/", f"{p[0]}/")]
+    described = [*inner, *_each(document, "parameters"), *_each(document, "responses")]
+    described += [(place, node) for place, node in _each(document, "schemas") if "allOf" not in node]
+    bare = [place for place, node in described if "$ref" not in node and not node.get("description")]
+    assert not bare, f"without a description: {bare}"
+    used = {node["$ref"] for _, node in parts if "$ref" in node}
+    kinds = ("schemas", "responses", "parameters", "headers")
+    known = {f"#/components/{kind}/{name}" for kind in kinds for name in document["components"].get(kind, {})}
+    assert used == known, "components that nothing refers to, or references to none"
+
+
+def _named(node: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
+    found = node.get(key)
+    return [] if not isinstance(found, dict) else [(f"{key}/{n}", v) for n, v in found.items()]
+
+
+def _each(document: dict[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    return _named(document["components"], kind)
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_answers_are_described_whole(port: str) -> None:
+    """A field of an answer that the document does not know is a fault of one of the two."""
+    asked = {"Sampling", "ChatRequest", "CompletionRequest", "Message", "TextPart"}
+    answered = {n: s for n, s in DOCUMENTS[port]["components"]["schemas"].items() if n not in asked}
+    open_ended = [
+        f"{name}{place[1:]}"
+        for name, described in answered.items()
+        for place, node in places(described)
+        if "object" in node.get("type", ()) and "additionalProperties" not in node
+    ]
+    assert not open_ended
+    assert len(answered) > 8

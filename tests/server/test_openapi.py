@@ -1,0 +1,345 @@
+"""The OpenAPI documents: what they say is what the servers do, and requests made from them find no fault."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+import requests
+import schemathesis
+from documented import DOCUMENTS, OPERATIONS, PORTS, Operation, operation, schema, sse_events, validate
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import negative_data_rejection
+from serving import EventStream, Server, http, serving, write_config
+from tiny_pairing import fingerprint, pairing, write_results
+
+from neuroscope.ranking import Ranking
+from neuroscope.server.stream import FeatureStream
+from neuroscope.server.subscribers import follow, read_start
+from neuroscope.server.views import View
+
+STREAM = operation("features", "get", "/v1/features/stream")
+ENCODE = operation("features", "post", "/v1/features/encode")
+CHAT = operation("chat", "post", "/v1/chat/completions")
+TEXT = operation("chat", "post", "/v1/completions")
+
+
+@pytest.fixture(scope="module")
+def tiny(
+    tmp_path_factory: pytest.TempPathFactory, tiny_gemma_path: Path, tiny_sae_path: Path
+) -> Iterator[Server]:
+    """A server of the tiny Gemma 2 with results: what is answered where there is something to answer."""
+    folder = tmp_path_factory.mktemp("openapi-tiny")
+    made_of = pairing(tiny_gemma_path, tiny_sae_path)
+    write_results(folder / "results/tiny", fingerprint(write_config(folder, pairing=made_of)))
+    with serving(folder, app="neuroscope.wsgi", pairing=made_of, device="cpu") as running:
+        yield running
+    assert "Traceback" not in running.output
+
+
+def url(server: Server, port: str) -> str:
+    return server.chat_url if port == "chat" else server.features_url
+
+
+def test_both_ports_serve_their_document(server: Server) -> None:
+    for port in PORTS:
+        response = http.get(f"{url(server, port)}/openapi.json")
+        assert response.headers["content-type"] == "application/json"
+        assert response.json() == DOCUMENTS[port]
+        schemathesis.openapi.from_dict(response.json()).validate()  # as OpenAPI's own schema has it
+
+
+def test_an_unknown_parameter_is_refused_with_those_that_are_documented(server: Server) -> None:
+    asked_about = [op for op in OPERATIONS if op.path.startswith("/v1/features/")]
+    for op in asked_about:
+        path = f"{op.filled_path()}?_=1700000000&topk=5"
+        refused = http.request(op.method, f"{server.features_url}{path}", json=op.bodies()[0])
+        assert refused.status_code == 400, refused.text
+        error = refused.json()["error"]
+        assert (error["param"], error["code"]) == ("topk", "unknown_parameter")
+        listed = error["message"].partition(" has ")[2].removesuffix(".").split(", ")
+        assert set(listed) == (op.query_names() or {"none"})
+    assert len(asked_about) >= 5
+
+
+def _ask(server: Server, op: Operation, **more: Any) -> httpx.Response:
+    """A request as the document's examples have it, but for `more`; of an endless stream only the head is read."""
+    needed = {p["name"]: p["example"] for p in op.parameters if p["in"] == "query" and p.get("required")}
+    asked = {"json": op.bodies()[0], "path": op.filled_path(model="scripted"), **more}
+    asked["params"] = needed | asked.get("params", {}) or None
+    address = f"{url(server, op.port)}{asked.pop('path')}"
+    with http.stream(op.method.upper(), address, **asked) as response:
+        if op != STREAM or response.status_code != 200:
+            response.read()
+        return response
+
+
+NOT_ANSWERED = {"/v1/responses": 404}
+"""Paths that answer an ordinary request with something else than 200."""
+
+
+def _answering(op: Operation, server: Server, tiny: Server) -> Server:
+    """The scripted engine encodes nothing."""
+    return tiny if op == ENCODE else server
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=str)
+def test_examples_work_as_they_stand(server: Server, tiny: Server, op: Operation) -> None:
+    expected = NOT_ANSWERED.get(op.path, 200)
+    query = [p for p in op.parameters if p["in"] == "query" and "example" in p]
+    examples = {p["name"]: p["example"] for p in query}
+    params = {n: ",".join(map(str, e)) if isinstance(e, list) else e for n, e in examples.items()}
+    for example in op.bodies():
+        response = _ask(_answering(op, server, tiny), op, json=example, params=params)
+        assert response.status_code == expected, response.text
+    for response in op.responses.values():
+        for media in response.get("content", {}).values():
+            if "example" in media:
+                validate(op.port, media["schema"], media["example"])
+
+
+LONG = "x" * 8200
+PROVOKED: dict[int, dict[str, Any]] = {
+    200: {},
+    400: {"params": {"nonsense": "1"}},
+    403: {"headers": {"Origin": "http://evil.example"}},
+    413: {"json": {"text": "x" * 1_000_001}},
+    414: {"params": {"_": LONG}},
+    415: {"json": None, "content": "{}", "headers": {"Content-Type": "text/plain"}},
+    431: {"headers": {"X-Long": LONG}},
+}
+"""A status and what is changed in a request to get it."""
+
+
+def _provoked(op: Operation, status: int) -> dict[str, Any]:
+    if status == 404 and op.path not in NOT_ANSWERED:
+        missing = {"json": {**op.bodies()[0], "model": "gpt-4"}} if op.bodies()[0] else {}
+        return {"path": op.filled_path(model="gpt/4", index="999999"), **missing}
+    if status == 400 and op.port == "chat":
+        return {"json": {}}
+    return {} if status == NOT_ANSWERED.get(op.path) else PROVOKED[status]
+
+
+ELSEWHERE = {401, 408, 429, 500, 503}
+"""Statuses that need a server of their own: `test_gate`, `test_refusals`, `test_queue`, `test_process`."""
+
+
+@pytest.mark.parametrize("op", OPERATIONS, ids=str)
+def test_each_documented_status_occurs(server: Server, tiny: Server, op: Operation) -> None:
+    for status in sorted(set(op.responses) - ELSEWHERE):
+        response = _ask(_answering(op, server, tiny), op, **_provoked(op, status))
+        assert response.status_code == status, (status, response.text)
+        if status >= 400:
+            validate(op.port, op.responses[status]["content"]["application/json"]["schema"], response.json())
+
+
+FUZZED = {"scripted chat": 10, "scripted features": 5, "tiny chat": 10, "tiny features": 10}
+"""Server and port -> requests of each kind that are made up for an operation, beside those at every limit."""
+NOT_AT_EVERY_LIMIT = {"tiny chat", "scripted features"}
+"""The other server of the port reads the same requests."""
+NOT_IN_A_SCHEMA = {"context_length_exceeded", "invalid_prompt"}
+"""Refusals of what a schema cannot say: a text's length in tokens, what the model's template accepts."""
+LONGEST_SECONDS = 60.0
+LONGEST_ANSWER = 4
+
+
+@pytest.fixture(scope="module")
+def schemas(server: Server, tiny: Server) -> dict[str, Any]:
+    """The documents as schemathesis reads them from the running servers."""
+    servers = {"scripted": server, "tiny": tiny}
+    urls = {name: url(servers[name.split()[0]], name.split()[1]) for name in FUZZED}
+    return {name: schemathesis.openapi.from_url(f"{base}/openapi.json") for name, base in urls.items()}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as opened:
+        yield opened
+
+
+def _made_up_for(name: str) -> list[Operation]:
+    engine, port = name.split()
+    return [op for op in OPERATIONS if op.port == port and (engine, op) != ("scripted", ENCODE)]
+
+
+@pytest.mark.parametrize(("name", "op"), [(n, op) for n in FUZZED for op in _made_up_for(n)], ids=str)
+def test_requests_made_from_the_document_find_no_fault(
+    schemas: dict[str, Any], session: requests.Session, name: str, op: Operation
+) -> None:
+    """Valid and invalid requests, those at every limit and some at random, always the same."""
+    described = schemas[name]
+    asked = described[op.path][op.method]
+    count = 0
+
+    def check(case: Case) -> None:
+        nonlocal count
+        count += 1
+        _check(case, op, session)
+
+    for mode in GenerationMode:
+        generation = described.config.generation
+        at_limits = described.iter_coverage_cases(
+            asked, generation_modes=[mode], generation_config=generation
+        )
+        for case in at_limits if name not in NOT_AT_EVERY_LIMIT else ():
+            check(case)
+        if _can_vary(op, mode):
+            _deterministic(FUZZED[name])(given(case=asked.as_strategy(generation_mode=mode))(check))()
+    assert count >= (2 * FUZZED[name] if _can_vary(op, GenerationMode.NEGATIVE) else 0)
+
+
+def _can_vary(op: Operation, mode: GenerationMode) -> bool:
+    """Whether there are several requests, or wrong ones; every string is a name of a model, though of none here."""
+    if "requestBody" in op.definition or not op.parameters:
+        return "requestBody" in op.definition
+    return mode.is_positive or any(p["schema"].get("type") != "string" for p in op.parameters)
+
+
+def _deterministic(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def _check(case: Case, op: Operation, session: requests.Session) -> None:
+    response = _sent(case, session)
+    asked = f"{response.request.method} {response.request.url} {response.request.body!r}"
+    kind = response.headers.get("content-type", "")
+    assert re.fullmatch("req_[0-9a-f]{24}", response.headers["x-request-id"]), asked
+    assert response.elapsed.total_seconds() < LONGEST_SECONDS, asked
+    if response.status_code >= 300 and response.request.method != "HEAD":
+        assert kind == "application/json", asked
+        validate(op.port, schema(op.port, "ErrorResponse"), response.json())
+        error = response.json()["error"]
+        if error["code"] in NOT_IN_A_SCHEMA or error["param"] == "logit_bias":
+            return
+    if kind.startswith("text/event-stream") and op != STREAM:
+        _check_chunks(op, response.text)
+    excluded = [] if _must_be_refused(case, response) else [negative_data_rejection]
+    case.validate_response(response, excluded_checks=excluded)
+
+
+def _sent(case: Case, session: requests.Session) -> requests.Response:
+    """The answer, of an endless stream its first block. Answers are kept short, and no model is asked for in vain."""
+    asked = case.as_transport_kwargs()
+    body = asked.get("json")
+    if isinstance(body, dict) and "/completions" in case.path:
+        if isinstance(body.get("model"), str):
+            body = {name: value for name, value in body.items() if name != "model"}
+        limits = [n for n in ("max_tokens", "max_completion_tokens") if body.get(n) is not None]
+        shortened = {n: LONGEST_ANSWER for n in limits or ["max_tokens"] if _is_long(body.get(n))}
+        asked["json"] = body | shortened
+    response = session.request(**asked, stream=True, timeout=LONGEST_SECONDS, allow_redirects=False)
+    if case.path == STREAM.path and response.status_code == 200:
+        response._content = next(response.iter_content(None), b"")
+        response._content_consumed = True
+        response.close()
+    return response
+
+
+def _is_long(limit: Any) -> bool:
+    return limit is None or (isinstance(limit, int | float) and limit > LONGEST_ANSWER)
+
+
+def _must_be_refused(case: Case, response: requests.Response) -> bool:
+    """Whether an invalid value is still one in the URL, where {} is nothing and 1 a list of one.
+
+    A URL that is too long is refused before it is looked at.
+    """
+    query = case.query or {}
+    lost = any(isinstance(value, dict | list) and not value for value in query.values())
+    return not (lost or isinstance(query.get("features"), int) or response.status_code == 414)
+
+
+def _check_chunks(op: Operation, text: str) -> None:
+    """Chunks as described, then `[DONE]`."""
+    *chunks, last = sse_events(text)
+    assert last == ("message", "[DONE]")
+    for name, data in chunks:
+        validate(op.port, op.events()[name], json.loads(data))
+
+
+# What streams send.
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"stream_options": {"include_usage": True}},
+        {"logprobs": True, "top_logprobs": 2},
+        {"stop": "e"},
+        {"max_tokens": 1},
+    ],
+    ids=str,
+)
+def test_streamed_chunks_are_as_described(server: Server, tiny: Server, more: dict[str, Any]) -> None:
+    for asked in (server, tiny):
+        options = {"max_tokens": 8, "stream": True, "seed": 1, **more}
+        streamed = asked.chat("[chars] héllo 💥 there", **options)
+        _check_chunks(CHAT, streamed.text)
+        if "logprobs" in options:
+            options["logprobs"] = options.pop("top_logprobs")
+        text = http.post(f"{asked.chat_url}{TEXT.path}", json={"prompt": "[chars] héllo 💥", **options})
+        _check_chunks(TEXT, text.text)
+
+
+def test_a_failure_in_a_stream_is_as_described(server: Server) -> None:
+    _check_chunks(CHAT, server.chat("[fail=1] a b c", stream=True).text)
+
+
+def _check_event(name: str, data: Any) -> None:
+    validate("features", STREAM.events()[name], data)
+
+
+def test_events_are_as_described(server: Server, tiny: Server) -> None:
+    for asked, query in [
+        (server, ""),
+        (tiny, "?filter=none&top_k=1000"),
+        (tiny, "?filter=surprise&align=producer"),
+    ]:
+        with EventStream(asked.features_port, f"/v1/features/stream{query}") as subscriber:
+            next(subscriber.blocks())
+            asked.chat("one two three", max_tokens=4, seed=1)
+            events = subscriber.until("generation_complete")
+        assert len(events) > 2
+        for event in events:
+            _check_event(event.name, event.data)
+
+
+def test_events_of_what_goes_wrong_are_as_described(server: Server) -> None:
+    with EventStream(server.features_port, "/v1/features/stream?since=abcdef-1") as subscriber:
+        server.chat("[fail=0] a")
+        gap, *_, failure = subscriber.until("generation_error")
+    assert (gap.name, failure.name) == ("gap", "generation_error")
+    _check_event(gap.name, gap.data)
+    _check_event(failure.name, failure.data)
+
+
+def test_the_last_event_is_as_described() -> None:
+    stream = FeatureStream(4)
+    stream.close()
+    start = read_start(stream, None, None)
+    blocks = follow(
+        stream,
+        lambda entry, view: b"",
+        View(Ranking()),
+        start,
+        completion_id=None,
+        heartbeat_s=1,
+        is_gone=lambda: False,
+    )
+    ((name, data),) = sse_events(b"".join(blocks).decode())
+    assert name == "shutdown"
+    _check_event(name, json.loads(data))
