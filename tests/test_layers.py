@@ -60,15 +60,14 @@ OWNERS = {
     "click": ("cli",),
     "duckdb": ("store",),
     "flask": ("server", "wsgi"),
-    "flask_sock": ("server",),
     "gevent": ("server", "wsgi"),
     "gguf": ("models",),
     "gunicorn": ("server", "wsgi"),
     "huggingface_hub": ("sources",),
     "jsonschema": ("settings",),
-    "simple_websocket": ("server",),
     "tokenizers": ("models",),
     "torchao": ("models",),
+    "wsproto": ("server",),
 }
 """Third-party package -> the only parts that may import it."""
 

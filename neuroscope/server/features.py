@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError, shown
+from neuroscope.errors import PromptError
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.document import add_document
+from neuroscope.server.feature_socket import open_socket
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.page import PAGE, PAGE_HEADERS
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
-from neuroscope.server.queries import read_query, read_whole, wrong
+from neuroscope.server.queries import read_query, read_whole
 from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
 from neuroscope.server.status import add_status, json_response
-from neuroscope.server.subscribers import follow, read_start
+from neuroscope.server.subscribers import follow, read_completion_id, read_since, read_start
 from neuroscope.server.views import PARAMETERS, View, read_view
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 MAX_FOUND = 500
 EXAMPLES_SHOWN = 20
 ENCODED_FIELDS = ("text", "messages")
-COMPLETION_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 def create_features_app(service: Service) -> Flask:
@@ -53,6 +51,14 @@ def create_features_app(service: Service) -> Flask:
     @app.get("/v1/features/stream")
     def stream() -> Response:
         return _subscribe(service)
+
+    @app.get("/v1/features/ws", websocket=True)
+    def socket() -> Response:
+        return open_socket(service)
+
+    @app.get("/v1/features/ws")
+    def no_socket() -> Response:
+        raise Problem(426, "This is a WebSocket; /v1/features/stream has the same as server-sent events.")
 
     @app.get("/v1/features/labels")
     def labels() -> Response:
@@ -88,8 +94,8 @@ def _subscribe(service: Service) -> Response:
         _ = service.loaded
     query = read_query(*PARAMETERS, "completion_id", "since", "lastEventId")
     view = read_view(query, service.ranking)
-    completion_id = _completion_id(query)
-    since = _since(query, service)
+    completion_id = read_completion_id(query)
+    since = read_since(service.stream, query)
     if request.method == "HEAD":
         return Response(mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
     last_id = request.headers.get("Last-Event-ID") or query.get("lastEventId") or since
@@ -108,21 +114,6 @@ def _subscribe(service: Service) -> Response:
     response.call_on_close(leave)
     response.call_on_close(watch.stop)
     return response
-
-
-def _since(query: Mapping[str, str], service: Service) -> str | None:
-    """`?since=`, for readers that cannot set a header. It is checked; what a browser sends by itself is not."""
-    since = query.get("since")
-    if since is not None and not service.stream.is_identifier(since):
-        raise wrong("since", since, "an event's id, or 0")
-    return since
-
-
-def _completion_id(query: Mapping[str, str]) -> str | None:
-    completion_id = query.get("completion_id")
-    if completion_id is not None and not COMPLETION_ID.fullmatch(completion_id):
-        raise wrong("completion_id", completion_id, "the id of an answer, as chatcmpl-1939d6fb")
-    return completion_id
 
 
 def _encode(service: Service) -> dict[str, Any]:

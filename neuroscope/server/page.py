@@ -17,6 +17,7 @@ PAGE = """<!doctype html>
 <p>This port says which features of the model are active while it writes.</p>
 <ul>
 <li><a href="/v1/features/stream">/v1/features/stream</a>: one server-sent event for every token</li>
+<li>/v1/features/ws: the same over a WebSocket</li>
 <li><a href="/v1/features/labels">/v1/features/labels</a>: the name of every feature</li>
 <li>/v1/features/4521: one feature with its statistics and examples</li>
 <li><a href="/v1/features/search?q=word">/v1/features/search?q=word</a>: features by name</li>

@@ -13,6 +13,7 @@ from typing import Any
 
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
+from werkzeug.routing.exceptions import WebsocketMismatch
 
 from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError, SamplingError, shown
 from neuroscope.server import wire
@@ -60,6 +61,8 @@ class Problem(Exception):
             headers.append(("Retry-After", str(self.retry_after_s)))
         if self.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
+        if self.status == 426:
+            headers += [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
         return headers
 
     def response(self) -> Response:
@@ -101,7 +104,7 @@ def answer_problems(app: Flask, pairing: Callable[[], str]) -> None:
 
     @app.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Response:
-        status = error.code or 500
+        status = 404 if isinstance(error, WebsocketMismatch) else error.code or 500
         allowed = sorted(getattr(error, "valid_methods", None) or ())
         response = Problem(status, _sentence(app, error, allowed)).response()
         if allowed:
@@ -112,6 +115,10 @@ def answer_problems(app: Flask, pairing: Callable[[], str]) -> None:
 def _sentence(app: Flask, error: HTTPException, allowed: list[str]) -> str:
     if error.code == 500:
         return "The server failed on this request; its log says why. The next request is not affected."
+    if isinstance(error, WebsocketMismatch):
+        return (
+            f"There is no WebSocket at {shown(request.path)}; the features port has one at /v1/features/ws."
+        )
     if error.code == 404:
         known = ", ".join(sorted({rule.rule for rule in app.url_map.iter_rules()}))
         return f"There is no {shown(request.path)} on this port. It has {known}."

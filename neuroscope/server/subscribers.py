@@ -5,14 +5,16 @@ A subscriber is a cursor into the ring, so a slow one costs nothing but its own 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import gevent
 
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem
+from neuroscope.server.queries import wrong
 from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.views import View
 
@@ -21,6 +23,7 @@ BATCH = 32
 """Events read at once; other greenlets run between batches of a long replay."""
 MAX_VIEWS = 64
 RETRY_AFTER_S = 10
+COMPLETION_ID = re.compile("[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,22 @@ def read_start(stream: FeatureStream, last_id: str | None, completion_id: str | 
         cursor = stream.cursor_after(last_id)
         return Start(0, is_other_run=True) if cursor is None else Start(cursor)
     return Start(0) if completion_id is not None else Start(stream.newest)
+
+
+def read_since(stream: FeatureStream, query: Mapping[str, str]) -> str | None:
+    """`?since=`, for readers that cannot set a header. It is checked; the header a browser sends is not."""
+    since = query.get("since")
+    if since is not None and not stream.is_identifier(since):
+        raise wrong("since", since, "an event's id, or 0")
+    return since
+
+
+def read_completion_id(query: Mapping[str, str]) -> str | None:
+    """`?completion_id=`. Raises Problem 400 for what can be no id: a reader would wait for ever."""
+    completion_id = query.get("completion_id")
+    if completion_id is not None and not COMPLETION_ID.fullmatch(completion_id):
+        raise wrong("completion_id", completion_id, "the id of an answer, as chatcmpl-1939d6fb")
+    return completion_id
 
 
 class Subscribers:

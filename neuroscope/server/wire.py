@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from neuroscope.errors import shown
@@ -64,6 +65,14 @@ def data(value: Any) -> bytes:
 def event(name: str, value: Any, identifier: str) -> bytes:
     """A named server-sent event with an id, as the features stream sends them."""
     return f"event: {name}\nid: {identifier}\n".encode() + data(value)
+
+
+def messages(blocks: bytes) -> Iterator[bytes]:
+    """The named events among server-sent blocks, each as one JSON object of the same name, id and data."""
+    for block in blocks.split(b"\n\n"):
+        fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if line)
+        if b"data" in fields:
+            yield b'{"event":"%b","id":"%b","data":%b}' % (fields[b"event"], fields[b"id"], fields[b"data"])
 
 
 def finite(value: float | None) -> float | None:

@@ -18,7 +18,7 @@ from neuroscope.events import ActiveFeature, FeatureEvent
 from neuroscope.manifest import package_version
 from neuroscope.models.conversation import ROLES
 from neuroscope.ranking import FILTERS, Ranking
-from neuroscope.server import body, chat_request, features, views
+from neuroscope.server import body, chat_request, features, subscribers, views
 from neuroscope.server.chat import create_chat_app
 from neuroscope.server.document import LOADER
 from neuroscope.server.features import create_features_app
@@ -72,7 +72,7 @@ def test_limits_are_those_of_the_code() -> None:
         assert {p["name"] for p in asked.parameters} >= set(views.PARAMETERS)
     assert schema("features", "TopFeatures")["maxItems"] == views.MAX_TOP_K
     assert _parameter(STREAM, "align")["enum"] == list(views.ALIGNMENTS)
-    assert _parameter(STREAM, "completion_id")["pattern"] == f"^{features.COMPLETION_ID.pattern}$"
+    assert _parameter(STREAM, "completion_id")["pattern"] == f"^{subscribers.COMPLETION_ID.pattern}$"
     search = operation("features", "get", "/v1/features/search")
     assert _parameter(search, "limit")["maximum"] == features.MAX_FOUND
     assert schema("features", "Found")["properties"]["features"]["maxItems"] == features.MAX_FOUND
