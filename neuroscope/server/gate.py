@@ -2,7 +2,8 @@
 
 A web page must not be able to talk to a server on its reader's own machine, so the Host is checked against a
 list (DNS rebinding), the Origin exactly, and what the browser itself calls cross-site is refused. A bearer
-key, when one is set, is asked for everywhere. What a request may then do is the routes' business.
+key, when one is set, is asked for everywhere, /healthz not excepted. What a request may then do is the routes'
+business.
 """
 
 from __future__ import annotations
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(r"(?:\[(?P<ipv6>[0-9a-f:.]+)\]|(?P<name>[^\[\]:,/@\s]+))(?::[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*")
-_BUILT_IN_HEADERS = (("X-Content-Type-Options", "nosniff"), ("Cross-Origin-Resource-Policy", "same-origin"))
+_BUILT_IN_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),  # another site's page cannot load an answer as a script
+    ("Referrer-Policy", "no-referrer"),
+    ("Vary", "Origin"),
+)
+_FETCH_SITES = (None, "same-origin", "same-site", "none")
+"""What browsers say of requests that may pass without an Origin. CORP keeps a same-site page from reading them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,31 +110,28 @@ class Gate:
             body = wire.encode(problem.body())
             headers = [*problem.headers(), ("Content-Length", str(len(body)))]
             start(f"{problem.status} {HTTPStatus(problem.status).phrase}", headers)
-            return [body]
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
         return self._app(environ, start)
 
     def _cors(self, environ: WSGIEnvironment) -> list[tuple[str, str]]:
         origin = environ.get("HTTP_ORIGIN")
-        if origin is None:
+        if origin is None or origin.lower() not in self._rules.origins:
             return []
-        if origin.lower() not in self._rules.origins:
-            return [("Vary", "Origin")]
         return [
             ("Access-Control-Allow-Origin", origin),
             ("Access-Control-Expose-Headers", "x-request-id, Retry-After"),
-            ("Vary", "Origin"),
         ]
 
     def _problem(self, environ: WSGIEnvironment) -> Problem | None:
-        host = environ.get("HTTP_HOST", "")
-        match = _HOST.fullmatch(host.lower())
-        if match is None or (match["ipv6"] or match["name"]) not in self._rules.hosts:
-            return Problem(
-                403,
-                f"The Host {shown(host)} is not served here. Use 127.0.0.1 or localhost, or list the name "
-                "in NEUROSCOPE_ALLOWED_HOSTS.",
-                code="host_not_allowed",
-            )
+        for host in (environ.get("HTTP_HOST", ""), *_target_hosts(environ)):
+            match = _HOST.fullmatch(host.lower())
+            if match is None or (match["ipv6"] or match["name"]) not in self._rules.hosts:
+                return Problem(
+                    403,
+                    f"The Host {shown(host)} is not served here. Use 127.0.0.1 or localhost, or list the name "
+                    "in NEUROSCOPE_ALLOWED_HOSTS.",
+                    code="host_not_allowed",
+                )
         origin = environ.get("HTTP_ORIGIN")
         if origin is not None and origin.lower() not in self._rules.origins:
             return Problem(
@@ -135,7 +140,8 @@ class Gate:
                 "List the origin in serve.allowed_origins.",
                 code="origin_not_allowed",
             )
-        if origin is None and environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not _opens_page(environ):
+        site = environ.get("HTTP_SEC_FETCH_SITE")
+        if origin is None and site not in _FETCH_SITES and not _opens_page(environ):
             return Problem(403, "Another site's page may not use this server.", code="cross_site_request")
         return None
 
@@ -143,8 +149,8 @@ class Gate:
         if self._rules.key is None:
             return None
         scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
-        right = self._rules.key.encode()
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), right):
+        right = self._rules.key.encode("utf-8", "surrogateescape")
+        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip(" \t").encode("latin-1"), right):
             return None
         return Problem(
             401, "This server asks for a key: send it as 'Authorization: Bearer KEY'.", code="invalid_api_key"
@@ -159,6 +165,15 @@ def _without_default_port(origin: str) -> str:
     """As browsers write it in the header."""
     port = ":80" if origin.startswith("http://") else ":443"
     return origin.removesuffix(port)
+
+
+def _target_hosts(environ: WSGIEnvironment) -> list[str]:
+    """The host in the request line, which only a request to a proxy names: it would overrule the header."""
+    target = environ.get("RAW_URI", "")
+    if target[:1] in ("", "/", "*"):
+        return []
+    _, scheme_end, rest = target.partition("://")
+    return [re.split(r"[/?#]", rest if scheme_end else target, maxsplit=1)[0]]
 
 
 def _is_preflight(environ: WSGIEnvironment) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
 }
 
 PAGE = """<!doctype html>

@@ -20,6 +20,8 @@ EVERYWHERE = [
     ("GET", "/v1/features/labels"),
     ("GET", "/nowhere"),
     ("BREW", "/"),
+    ("GET", "/v1/features/ws"),
+    ("POST", "/v1/features/ticket"),
     ("OPTIONS", "/v1/models"),
 ]
 
@@ -54,6 +56,11 @@ def test_loopback_hosts_are_served_with_and_without_port(server: Server, host: s
         *(
             "user@localhost",
             "localhost,evil.example",
+            "localhost.",
+            "user:pass@localhost:80",
+            "[::1]:8081:9",
+            "[::]",
+            "localh\u00f6st",
             "127.1",
             "0.0.0.0",
             "localhost/",
@@ -66,6 +73,32 @@ def test_loopback_hosts_are_served_with_and_without_port(server: Server, host: s
 def test_other_hosts_are_refused(server: Server, host: str | None) -> None:
     for port in (server.port, server.features_port):
         assert status_with_host(server, host, port) == 403
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://localhost/healthz", 200),
+        ("http://[::1]:8081/healthz?a=b", 200),
+        ("http://evil.example/healthz", 403),
+        ("http://user@localhost/healthz", 403),
+        ("http://localhost.evil.example/healthz", 403),
+        ("http:///healthz", 403),
+        ("https://evil.example", 403),
+        ("//evil.example/healthz", 404),
+        ("/healthz?http://evil.example/", 200),
+    ],
+)
+def test_a_host_in_the_request_line_is_checked_too(server: Server, target: str, status: int) -> None:
+    for port in (server.port, server.features_port):
+        request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert status_of(raw_request(port, request.encode())) == status
+
+
+def test_a_request_for_a_tunnel_is_refused(server: Server) -> None:
+    for target, status in (("evil.example:80", 403), ("localhost:80", 404)):
+        request = f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert status_of(raw_request(server.port, request.encode())) == status
 
 
 def test_two_host_headers_are_refused(server: Server) -> None:
@@ -82,6 +115,7 @@ def test_two_host_headers_are_refused(server: Server) -> None:
         ({"Origin": "null"}, "origin_not_allowed"),
         ({"Origin": ""}, "origin_not_allowed"),
         ({"Sec-Fetch-Site": "cross-site"}, "cross_site_request"),
+        ({"Sec-Fetch-Site": "anything"}, "cross_site_request"),
     ],
     ids=str,
 )
@@ -94,6 +128,7 @@ def test_the_gate_stands_before_every_route_and_method(
         assert response.json()["error"]["code"] == code
         assert response.json()["error"]["type"] == "permission_error"
         assert "access-control-allow-origin" not in response.headers
+        assert response.headers["vary"] == "Origin"
 
 
 def test_the_servers_own_pages_may_call_both_ports(server: Server) -> None:
@@ -143,6 +178,27 @@ def test_a_preflight_is_answered_and_echoes_the_headers_asked_for(server: Server
     assert response.content == b""
 
 
+def test_what_the_browser_calls_its_own_passes_and_cannot_be_loaded_elsewhere(server: Server) -> None:
+    """A page of another port of this machine is same-site: it may send, and cannot read."""
+    for site in ("same-origin", "same-site", "none"):
+        response = server.get("/v1/features/labels", headers={"Sec-Fetch-Site": site})
+        assert response.status_code == 200
+        assert response.headers["cross-origin-resource-policy"] == "same-origin"
+        assert response.headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in response.headers
+
+
+def test_the_private_network_header_is_sent_only_when_asked_for(server: Server) -> None:
+    headers = {
+        "Origin": f"http://localhost:{server.features_port}",
+        "Access-Control-Request-Method": "GET",
+    }
+    name = "access-control-allow-private-network"
+    assert name not in http.options(f"{server.chat_url}/v1/models", headers=headers).headers
+    headers["Access-Control-Request-Private-Network"] = "true"
+    assert http.options(f"{server.chat_url}/v1/models", headers=headers).headers[name] == "true"
+
+
 def test_another_sites_link_opens_the_page_and_nothing_else(server: Server) -> None:
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     page = server.get("/", headers=link)
@@ -156,7 +212,8 @@ def test_another_sites_link_opens_the_page_and_nothing_else(server: Server) -> N
 @pytest.fixture(scope="module")
 def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("keyed")
-    env = {"MY_KEY": "kéy-1", "NEUROSCOPE_ALLOWED_HOSTS": "box.example, other.example"}
+    # The key's last byte is A0, which is a blank where headers are read as Latin-1.
+    env = {"MY_KEY": "kéy-à", "NEUROSCOPE_ALLOWED_HOSTS": "box.example, other.example"}
     settings = {"api_key_env": "MY_KEY", "allowed_origins": ["https://ui.example"]}
     with serving(folder, env=env, serve=settings) as running:
         yield running
@@ -168,9 +225,13 @@ def test_a_key_is_asked_for_everywhere(keyed: Server, method: str, path: str) ->
         for headers in (
             {},
             {"Authorization": "Bearer wrong"},
-            {"Authorization": "Basic kéy-1"},
-            {"Authorization": "kéy-1"},
+            {"Authorization": "Basic kéy-à"},
+            {"Authorization": "kéy-à"},
             {"Authorization": "Bearer"},
+            {"Authorization": "Bearer kéy-à,Bearer kéy-à"},
+            {"X-Api-Key": "kéy-à"},
+            {"Api-Key": "kéy-à"},
+            {"Cookie": "key=kéy-à"},
         ):
             response = http.request(method, base + path, headers={k: v.encode() for k, v in headers.items()})
             assert response.status_code == 401
@@ -180,7 +241,7 @@ def test_a_key_is_asked_for_everywhere(keyed: Server, method: str, path: str) ->
 
 
 def test_the_right_key_opens_both_ports(keyed: Server) -> None:
-    headers = {"Authorization": "bearer  kéy-1".encode()}
+    headers = {"Authorization": "bearer  kéy-à".encode()}
     for url in (f"{keyed.chat_url}/v1/models", f"{keyed.features_url}/v1/features/labels"):
         assert http.get(url, headers=headers).status_code == 200
 
@@ -193,7 +254,7 @@ def test_a_preflight_needs_no_key(keyed: Server) -> None:
 
 
 def test_configured_hosts_and_origins_are_let_in(keyed: Server) -> None:
-    headers = {"Authorization": "Bearer kéy-1".encode(), "Host": b"Other.example:9"}
+    headers = {"Authorization": "Bearer kéy-à".encode(), "Host": b"Other.example:9"}
     assert http.get(f"{keyed.chat_url}/healthz", headers=headers).status_code == 200
     headers["Origin"] = f"http://box.example:{keyed.features_port}".encode()
     assert http.get(f"{keyed.chat_url}/healthz", headers=headers).status_code == 200
