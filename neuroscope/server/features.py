@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
@@ -22,6 +22,7 @@ from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
 from neuroscope.server.status import add_status, json_response
 from neuroscope.server.subscribers import follow, read_completion_id, read_since, read_start
+from neuroscope.server.tickets import LIFETIME_S
 from neuroscope.server.views import PARAMETERS, View, read_view
 
 if TYPE_CHECKING:
@@ -59,6 +60,16 @@ def create_features_app(service: Service) -> Flask:
     @app.get("/v1/features/ws")
     def no_socket() -> Response:
         raise Problem(426, "This is a WebSocket; /v1/features/stream has the same as server-sent events.")
+
+    @app.post("/v1/features/ticket")
+    def ticket() -> Response:
+        read_query()
+        if request.content_length or "Transfer-Encoding" in request.headers:
+            read_json_object()  # nothing is asked in it
+        issued = service.tickets.issue(request.headers.get("Origin"))
+        response = json_response({"ticket": issued, "expires_in_s": LIFETIME_S})
+        response.headers["Cache-Control"] = "no-store"
+        return response
 
     @app.get("/v1/features/labels")
     def labels() -> Response:

@@ -2,8 +2,8 @@
 
 A web page must not be able to talk to a server on its reader's own machine, so the Host is checked against a
 list (DNS rebinding), the Origin exactly, and what the browser itself calls cross-site is refused. A bearer
-key, when one is set, is asked for everywhere, /healthz not excepted. What a request may then do is the routes'
-business.
+key, when one is set, is asked for everywhere, /healthz not excepted; only a stream may be opened with a ticket
+instead. What a request may then do is the routes' business.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from neuroscope.errors import ConfigError, shown
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem
+from neuroscope.server.tickets import LIFETIME_S, PATHS, Tickets, take_tickets
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -30,7 +31,7 @@ _HEADER_NAMES = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:\s*,\s*[A-Za-z0-9!#$%
 _BUILT_IN_HEADERS = (
     ("X-Content-Type-Options", "nosniff"),
     ("Cross-Origin-Resource-Policy", "same-origin"),  # another site's page cannot load an answer as a script
-    ("Referrer-Policy", "no-referrer"),
+    ("Referrer-Policy", "no-referrer"),  # addresses may hold a ticket
     ("Vary", "Origin"),
 )
 _FETCH_SITES = (None, "same-origin", "same-site", "none")
@@ -87,9 +88,11 @@ def is_loopback(address: str) -> bool:
 class Gate:
     """WSGI middleware: lets a request through to `app`, or answers it. CORS headers stand on every answer."""
 
-    def __init__(self, app: WSGIApplication, rules: Policy) -> None:
+    def __init__(self, app: WSGIApplication, rules: Policy, tickets: Tickets, streams_port: int) -> None:
         self._app = app
         self._rules = rules
+        self._tickets = tickets
+        self._streams_port = str(streams_port)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request_id = f"req_{secrets.token_hex(12)}"
@@ -101,11 +104,12 @@ class Gate:
         ) -> Callable[[bytes], object]:
             return start_response(status, [*headers, *extra], exc_info)
 
+        tickets = take_tickets(environ)
         problem = self._problem(environ)
         if problem is None and _is_preflight(environ):
             start("204 No Content", _preflight_headers(environ))
             return []
-        problem = problem or self._missing_key(environ)
+        problem = problem or self._missing_key(environ, tickets)
         if problem is not None:
             body = wire.encode(problem.body())
             headers = [*problem.headers(), ("Content-Length", str(len(body)))]
@@ -145,15 +149,31 @@ class Gate:
             return Problem(403, "Another site's page may not use this server.", code="cross_site_request")
         return None
 
-    def _missing_key(self, environ: WSGIEnvironment) -> Problem | None:
+    def _missing_key(self, environ: WSGIEnvironment, tickets: list[str]) -> Problem | None:
         if self._rules.key is None:
             return None
         scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         right = self._rules.key.encode("utf-8", "surrogateescape")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip(" \t").encode("latin-1"), right):
             return None
-        return Problem(
-            401, "This server asks for a key: send it as 'Authorization: Bearer KEY'.", code="invalid_api_key"
+        if not tickets:
+            message = "This server asks for a key: send it as 'Authorization: Bearer KEY'."
+            return Problem(401, message, code="invalid_api_key")
+        if self._opens_stream(environ) and len(tickets) == 1:
+            origin, host = environ.get("HTTP_ORIGIN"), environ["HTTP_HOST"]
+            if self._tickets.redeem(tickets[0], origin, host):
+                return None
+        message = (
+            f"This ticket does not open {shown(environ.get('PATH_INFO', ''))}: it is good for one GET of "
+            f"{' or '.join(PATHS)} within {LIFETIME_S} s. Ask POST /v1/features/ticket for another."
+        )
+        return Problem(401, message, code="invalid_ticket")
+
+    def _opens_stream(self, environ: WSGIEnvironment) -> bool:
+        return (
+            environ["REQUEST_METHOD"] == "GET"
+            and environ.get("PATH_INFO") in PATHS
+            and environ["SERVER_PORT"] == self._streams_port
         )
 
 

@@ -32,6 +32,7 @@ from neuroscope.server.features import create_features_app
 from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
 from neuroscope.server.service import Service
+from neuroscope.server.tickets import hide_tickets_in_logs
 from neuroscope.server.unreadable import answer_in_json
 from neuroscope.settings import more_allowed_hosts
 
@@ -71,12 +72,13 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     _raise_open_files()
     _restore_processes()
     answer_in_json()
+    hide_tickets_in_logs()
     ranking = settled.ranking
     service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
     hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
-    answering = Answering(Gate(ByPort(apps), rules))
+    answering = Answering(Gate(ByPort(apps), rules, service.tickets, features[1]))
     gevent.spawn(
         _bring_up, service, load(settled), chat, features, settled.serve.api_key_env if key else None
     )

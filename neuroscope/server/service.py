@@ -19,6 +19,7 @@ from neuroscope.server.loaded import Load, Loaded
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.subscribers import Subscribers
+from neuroscope.server.tickets import Tickets
 from neuroscope.server.views import EventWriter, View
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Service:
         self.ranking = ranking
         self.stream = FeatureStream(serve.ring)
         self.subscribers = Subscribers(serve.max_streams)
+        self.tickets = Tickets()
         self.model_thread = NativeThread()
         self.lookups = NativeThread()
         self.inference = Inference(self.model_thread, serve.queue)
