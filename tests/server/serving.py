@@ -123,9 +123,16 @@ class Server:
 
 
 def launch(
-    config: Path, app: str, log: Path, *flags: str, env: dict[str, str] | None = None, conf: bool = True
+    config: Path,
+    app: str,
+    log: Path,
+    *flags: str,
+    env: dict[str, str] | None = None,
+    conf: bool = True,
+    pipe: bool = False,
+    redirections: str = "",
 ) -> subprocess.Popen[bytes]:
-    """`python -m gunicorn APP` with that configuration, output to `log`."""
+    """`python -m gunicorn APP` with that configuration. Its output goes to `log` or a pipe, unless redirected."""
     base = {k: v for k, v in os.environ.items() if not k.startswith(("NEUROSCOPE_", "GUNICORN_", "WEB_CONC"))}
     environment = {
         **base,
@@ -136,13 +143,15 @@ def launch(
     }
     conf_flags = ["-c", str(ROOT / "gunicorn.conf.py")] if conf else []
     command = [sys.executable, "-W", "default", "-m", "gunicorn", *conf_flags, app, *flags]
+    if redirections:
+        command = ["sh", "-c", f'exec "$@" {redirections}', "sh", *command]
     with log.open("wb") as output:
         return subprocess.Popen(
             command,
             env=environment,
             cwd=config.parents[1],
-            stdout=output,
-            stderr=output,
+            stdout=subprocess.PIPE if pipe else output,
+            stderr=subprocess.STDOUT if pipe else output,
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no thread yet
         )
 
