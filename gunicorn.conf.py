@@ -1,9 +1,11 @@
 """How gunicorn runs `neuroscope.wsgi`: two ports, one gevent worker, an end within three seconds."""
 
+import os
 import signal
 
 from neuroscope import settings
 from neuroscope.errors import NeuroscopeError
+from neuroscope.server import logs
 
 try:
     _serve = settings.load().serve
@@ -17,11 +19,26 @@ workers = 1  # each would load the model
 worker_connections = _serve.max_streams + 1000  # a full pool hangs; the application's own limits answer first
 preload_app = False  # torch does not survive a fork
 control_socket_disable = True
+logger_class = logs.gunicorn_logger(_serve.log_format, log_prompts=_serve.log_prompts)
+loglevel = _serve.log_level
 timeout = 120  # a model that holds the interpreter while it loads is not a hung worker
 graceful_timeout = 3 + _serve.drain_s
 keepalive = 30  # seconds; also the longest a client may take for its headers
 limit_request_line = 8190  # a thousand feature numbers in a URL
 forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody is believed
+
+
+def on_starting(_server):
+    os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)  # one worker: its metrics need no files
+
+
+def on_exit(_server):
+    logs.finish()
+
+
+def worker_exit(_server, _worker):
+    """What could not be written at once gets a moment."""
+    logs.finish()
 
 
 def post_fork(_server, _worker):

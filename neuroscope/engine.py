@@ -17,7 +17,7 @@ from neuroscope.models.sampling import Choice, Sampler
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.text import TextGate
 from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder
-from neuroscope.sae.reading import FeatureReader
+from neuroscope.sae.reading import Clock, FeatureReader
 
 __all__ = ["EncodedToken", "Engine", "Sampling", "Step", "TokenLogprob"]
 
@@ -97,6 +97,11 @@ class Engine:
         self._reader = FeatureReader(sae, decoder=decoder)
         self._cells: list[int] = []  # ids of the whole cells at the start of the cache
         self._run = 0
+
+    @property
+    def sae_clock(self) -> Clock:
+        """The SAE's share of the time."""
+        return self._reader.clock
 
     def prepare(self, prompt: str | Sequence[Mapping[str, Any]]) -> Prompt:
         """Token ids of a text or of messages, ending where the model goes on."""

@@ -65,6 +65,8 @@ OWNERS = {
     "gunicorn": ("server", "wsgi"),
     "huggingface_hub": ("sources",),
     "jsonschema": ("settings",),
+    "prometheus_client": ("server",),
+    "pythonjsonlogger": ("server",),
     "tokenizers": ("models",),
     "torchao": ("models",),
     "wsproto": ("server",),

@@ -27,6 +27,7 @@ KEYS = {
     "host": "serve.host",
     "port": "serve.port",
     "features_port": "serve.features_port",
+    "log_format": "serve.log_format",
     "top_k": "ranking.top_k",
     "feature_filter": "ranking.filter",
     "filter_threshold": "ranking.threshold",

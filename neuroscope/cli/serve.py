@@ -43,6 +43,7 @@ _OF_THE_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.
     help="A stats.json instead of the results.",
 )
 @click.option("--calibrate", is_flag=True, help="Measure firing rates first, when there are none.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="json: one object a line.")
 @click.option("--check", is_flag=True, help="Only see whether both ports are free.")
 @with_cores
 def serve(calibrate: bool, check: bool, cores: int | None, **flags: Any) -> None:
@@ -53,8 +54,18 @@ def serve(calibrate: bool, check: bool, cores: int | None, **flags: Any) -> None
     from neuroscope import settings
 
     given = overrides(flags)
-    settled = settings.load(overrides=given)
-    check_ports(settled.serve.host, settled.serve.port, settled.serve.features_port)
+    form = flags["log_format"]
+    try:
+        settled = settings.load(overrides=given)
+        form = settled.serve.log_format
+        check_ports(settled.serve.host, settled.serve.port, settled.serve.features_port)
+    except NeuroscopeError as error:
+        if form != "json":
+            raise
+        from neuroscope.server.logs import error_as_json
+
+        click.echo(error_as_json(str(error)), err=True)
+        click.get_current_context().exit(1)
     if check:
         return
     if calibrate:

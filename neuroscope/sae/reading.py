@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -20,19 +22,35 @@ class Reading(NamedTuple):
     """Fraction of the residual's variance the SAE does not explain; None without a decoder."""
 
 
+@dataclass(slots=True)
+class Clock:
+    """How often residuals were read, and the seconds it took in all."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
 class FeatureReader:
     """Reads residuals with one SAE. `decoder=False` leaves the fraction of variance unexplained out."""
 
     def __init__(self, sae: SparseAutoencoder, *, decoder: bool = True) -> None:
         self.sae = sae
         self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
+        self.clock = Clock()
 
-    @torch.inference_mode()
     def read(self, residual: Tensor) -> list[Reading]:
         """One Reading for each row of `residual` [n, d_in].
 
         Raises ModelError when a residual is not finite, before it can become a feature.
         """
+        started = time.perf_counter()
+        readings = self._read(residual)
+        self.clock.seconds += time.perf_counter() - started
+        self.clock.count += 1
+        return readings
+
+    @torch.inference_mode()
+    def _read(self, residual: Tensor) -> list[Reading]:
         residual = residual.to(self.sae.device)
         if not torch.isfinite(residual).all():
             raise ModelError(

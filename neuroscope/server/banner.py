@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from neuroscope.server.loaded import Loaded
 
@@ -24,8 +24,25 @@ def banner(
     `key_variable` names the environment variable with the key, where one is asked for; the key itself is not shown.
     """
     chat_url, features_url = _url(*chat), _url(*features)
+    rows = _rows(loaded, ranking, chat_url, features_url)
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+    return "\n".join(
+        ["", "Neuroscope is ready.", "", *lines, "", *_examples(loaded, chat_url, features_url, key_variable)]
+    )
+
+
+def banner_fields(
+    loaded: Loaded, ranking: Ranking, chat: tuple[str, int], features: tuple[str, int]
+) -> dict[str, Any]:
+    """The same for a machine that reads the log."""
+    fields: dict[str, Any] = dict(_rows(loaded, ranking, _url(*chat), _url(*features)))
+    return fields | {"missing": list(loaded.degraded)}
+
+
+def _rows(loaded: Loaded, ranking: Ranking, chat_url: str, features_url: str) -> list[tuple[str, str]]:
     labels = ", ".join(f"{count:,} from {source}" for source, count in loaded.label_sources.items())
-    rows = [
+    return [
         ("chat", f"{chat_url}/v1"),
         ("features", f"{features_url}/v1/features/stream"),
         ("model", f"{loaded.model} on {loaded.device}, {loaded.dtype}"),
@@ -34,11 +51,6 @@ def banner(
         ("labels", labels or "none: features are shown by number"),
         *(("missing", sentence) for sentence in loaded.degraded),
     ]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
-    return "\n".join(
-        ["", "Neuroscope is ready.", "", *lines, "", *_examples(loaded, chat_url, features_url, key_variable)]
-    )
 
 
 def _filter(loaded: Loaded, ranking: Ranking) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuroscope.errors import ConfigError, shown
 from neuroscope.server import wire
+from neuroscope.server.note import note_code
 from neuroscope.server.problems import Problem
 from neuroscope.server.tickets import LIFETIME_S, PATHS, Tickets, take_tickets
 
@@ -95,8 +96,7 @@ class Gate:
         self._streams_port = str(streams_port)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        request_id = f"req_{secrets.token_hex(12)}"
-        environ["neuroscope.request_id"] = request_id
+        request_id = environ.setdefault("neuroscope.request_id", f"req_{secrets.token_hex(12)}")
         extra = [("x-request-id", request_id), *_BUILT_IN_HEADERS, *self._cors(environ)]
 
         def start(
@@ -111,6 +111,7 @@ class Gate:
             return []
         problem = problem or self._missing_key(environ, tickets)
         if problem is not None:
+            note_code(problem.code)
             body = wire.encode(problem.body())
             headers = [*problem.headers(), ("Content-Length", str(len(body)))]
             start(f"{problem.status} {HTTPStatus(problem.status).phrase}", headers)

@@ -15,6 +15,8 @@ from gevent.queue import Queue
 
 from neuroscope.errors import NeuroscopeError
 from neuroscope.events import GenerationComplete, GenerationError
+from neuroscope.server.metrics import AnswerMeter, Metrics
+from neuroscope.server.note import note_answer
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import FeatureStream, GeneratedToken
 
@@ -41,6 +43,7 @@ class Generation:
         sampling: Sampling,
         *,
         stream: FeatureStream,
+        metrics: Metrics,
         release: Callable[[], None],
     ) -> None:
         self.completion_id = completion_id
@@ -52,7 +55,9 @@ class Generation:
         self._steps = loaded.engine.generate(prompt, sampling, should_stop=lambda: self.cancelled)
         self._stream = stream
         self._release = release
-        self._total_tokens = 0
+        self._meter = AnswerMeter(metrics)
+        self._request_id = note_answer(self)
+        self.total_tokens = 0
         self._finish_reason: str | None = None
         self._unread: Queue[Step | Problem | None] = Queue()
 
@@ -60,7 +65,8 @@ class Generation:
         return self._steps
 
     def receive(self, step: Step) -> None:
-        self._total_tokens += not step.is_end
+        self.total_tokens += not step.is_end
+        self._meter.step(step)
         self._stream.publish(GeneratedToken(self.completion_id, self._loaded.layer, step))
         if step.finish_reason is not None:
             self._complete(step.finish_reason)
@@ -69,7 +75,13 @@ class Generation:
     def finish(self, error: BaseException | None) -> None:
         self._release()
         if error is not None:
-            log.error("generation %s failed", self.completion_id, exc_info=error)
+            self._meter.end("error")
+            log.error(
+                "generation %s failed",
+                self.completion_id,
+                exc_info=error,
+                extra={"request_id": self._request_id, "completion_id": self.completion_id},
+            )
             error.__traceback__ = None  # it would keep the failed pass's tensors
             message = _sentence(error)
             self._stream.publish(GenerationError(self.completion_id, self.model, message))
@@ -102,9 +114,10 @@ class Generation:
         self._finish_reason = (
             "shutdown" if finish_reason == "cancelled" and self.shutting_down else finish_reason
         )
+        self._meter.end(self._finish_reason)
         self._stream.publish(
             GenerationComplete(
-                self.completion_id, self.model, self._total_tokens, self._finish_reason, self._loaded.degraded
+                self.completion_id, self.model, self.total_tokens, self._finish_reason, self._loaded.degraded
             )
         )
 

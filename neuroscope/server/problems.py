@@ -17,6 +17,7 @@ from werkzeug.routing.exceptions import WebsocketMismatch
 
 from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError, SamplingError, shown
 from neuroscope.server import wire
+from neuroscope.server.note import note_code
 from neuroscope.settings.commands import with_pairing
 
 TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -66,6 +67,7 @@ class Problem(Exception):
         return headers
 
     def response(self) -> Response:
+        note_code(self.code)
         return Response(wire.encode(self.body()), self.status, self.headers())
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
@@ -26,15 +27,17 @@ from werkzeug.wsgi import ClosingIterator
 
 from neuroscope.errors import ConfigError, NeuroscopeError
 from neuroscope.ranking import Ranking
-from neuroscope.server.banner import banner
+from neuroscope.server import logs
+from neuroscope.server.banner import banner, banner_fields
 from neuroscope.server.chat import create_chat_app
 from neuroscope.server.features import create_features_app
 from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
+from neuroscope.server.observing import Observed
 from neuroscope.server.service import Service
 from neuroscope.server.tickets import hide_tickets_in_logs
 from neuroscope.server.unreadable import answer_in_json
-from neuroscope.settings import more_allowed_hosts
+from neuroscope.settings import more_allowed_hosts, repository_root
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -66,7 +69,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     except NeuroscopeError as error:
         if caller is not None and caller.cfg.workers > 1 and caller.age > 1:
             _wait_for_the_end(caller)
-        print(f"\nNot started: {error}\n", file=sys.stderr, flush=True)
+        logs.announce(f"\nNot started: {error}\n", level=logs.ERROR)
         raise SystemExit(EXIT_REFUSED) from error
     sys.setswitchinterval(SWITCH_SECONDS)
     _raise_open_files()
@@ -78,7 +81,10 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
     hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
-    answering = Answering(Gate(ByPort(apps), rules, service.tickets, features[1]))
+    gate = Gate(ByPort(apps), rules, service.tickets, features[1])
+    answering = Answering(Observed(gate, service.metrics))
+    gevent.get_hub().print_exception = logs.log_exception
+    gevent.spawn(service.metrics.watch_lag, logs.flush)
     gevent.spawn(
         _bring_up, service, load(settled), chat, features, settled.serve.api_key_env if key else None
     )
@@ -134,10 +140,16 @@ def _caller() -> Worker | None:
 def _right(caller: Worker | None) -> Worker:
     if caller is None:
         raise _wrong_start("it is loaded outside a gunicorn worker (--preload, or another server)")
-    if "gevent" not in caller.cfg.worker_class_str:
+    if (
+        "gevent" not in caller.cfg.worker_class_str or caller.server_class is not None
+    ):  # pywsgi hides the client
         raise _wrong_start(f"its worker is of the kind {caller.cfg.worker_class_str!r}, not gevent")
     if caller.cfg.workers != 1:
         raise _wrong_start(f"{caller.cfg.workers} workers would each load the model; it needs one")
+    if caller.cfg.reuse_port:
+        raise _wrong_start(
+            "with --reuse-port a second server could share its ports, and each have half the requests"
+        )
     return caller
 
 
@@ -151,9 +163,11 @@ def _listeners(worker: Worker) -> tuple[tuple[str, int], tuple[str, int]]:
 
 
 def _wrong_start(reason: str) -> ConfigError:
+    root = repository_root()
+    elsewhere = "" if Path.cwd() == root else f"cd {shlex.quote(str(root))} && "
     return ConfigError(
         f"neuroscope.wsgi is started in the wrong way: {reason}. In the repository's folder, without "
-        f"WEB_CONCURRENCY, GUNICORN_CMD_ARGS and flags that say otherwise, run:\n\n    {RIGHT_COMMAND}"
+        f"WEB_CONCURRENCY, GUNICORN_CMD_ARGS and flags that say otherwise, run:\n\n    {elsewhere}{RIGHT_COMMAND}"
     )
 
 
@@ -163,11 +177,17 @@ def _bring_up(
     try:
         loaded = service.load(load)
     except NeuroscopeError as error:
-        print(f"\nNot started: {error}\n", file=sys.stderr, flush=True)
+        logs.announce(f"\nNot started: {error}\n", level=logs.ERROR)
     except Exception:  # the border of the process: the reason must be seen before it ends
-        traceback.print_exc()
+        log.exception("what is served could not be loaded", extra={"private": False})  # no request yet
     else:
-        print(banner(loaded, service.ranking, chat, features, key_variable=key_variable), flush=True)
+        text = banner(loaded, service.ranking, chat, features, key_variable=key_variable)
+        logs.announce(
+            text,
+            brief="Neuroscope is ready.",
+            event="ready",
+            **banner_fields(loaded, service.ranking, chat, features),
+        )
         return
     _leave(EXIT_LOADING_FAILED)
 
@@ -202,9 +222,7 @@ def _wait_for_the_end(worker: Worker) -> None:
 
 def _leave(status: int = 0) -> NoReturn:
     """Exit at once. The interpreter's own way out takes seconds, and crashes if the model still computes."""
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    logs.finish()
     os._exit(status)
 
 

@@ -6,6 +6,7 @@ greenlet waits for them. What is loaded from where is said in `loading.py`.
 
 from __future__ import annotations
 
+import json
 import logging
 import secrets
 import time
@@ -16,6 +17,7 @@ from neuroscope.server.connection import ClientWatch
 from neuroscope.server.generation import Generation
 from neuroscope.server.inference import Inference, NativeThread, Once
 from neuroscope.server.loaded import Load, Loaded
+from neuroscope.server.metrics import Metrics
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.subscribers import Subscribers
@@ -49,6 +51,7 @@ class Service:
         self.started = int(time.time())
         self.stage = "starting"
         self.stopping = False
+        self.metrics = Metrics(self)
         self._generations: set[Generation] = set()
         self._loaded: Loaded | None = None
         self._writer: EventWriter | None = None
@@ -87,6 +90,8 @@ class Service:
 
     def prepare(self, asked: list[Any] | str) -> Prompt:
         """Tokenize away from the hub. Raises PromptError."""
+        if self.serve.log_prompts:
+            log.info("prompt: %s", json.dumps(asked, ensure_ascii=False))
         return self.lookups.call(self.loaded.engine.prepare, asked)
 
     def begin(
@@ -103,7 +108,13 @@ class Service:
             release()
 
         generation = Generation(
-            prefix + secrets.token_hex(12), loaded, prompt, sampling, stream=self.stream, release=ended
+            prefix + secrets.token_hex(12),
+            loaded,
+            prompt,
+            sampling,
+            stream=self.stream,
+            metrics=self.metrics,
+            release=ended,
         )
         self._generations.add(generation)
         self.inference.submit(generation)
@@ -120,9 +131,11 @@ class Service:
         self.inference.submit(job)
         watching = watch(lambda: self.inference.cancel(job))
         try:
-            return job.wait()
+            encoded = job.wait()
         finally:
             watching.stop()
+        self.metrics.encoded_tokens.inc(len(encoded))
+        return encoded
 
     def stop(self, patience_s: float) -> None:
         """End every answer at its next token, or after `patience_s` without one, then every stream.

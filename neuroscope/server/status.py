@@ -1,4 +1,4 @@
-"""/healthz and /readyz, on both ports: whether the process lives, and what it has loaded and lacks."""
+"""/healthz, /readyz and /metrics, on both ports: whether the process lives, and what it has loaded and lacks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from flask import Flask, Response
 
 from neuroscope.server import wire
 from neuroscope.server.loaded import Loaded
+from neuroscope.server.metrics import add_metrics
 from neuroscope.server.problems import Problem
 from neuroscope.server.service import Service
 
 
 def add_status(app: Flask, service: Service) -> None:
-    """Add both routes to `app`."""
+    """Add the three routes to `app`."""
+    add_metrics(app, service.metrics)
 
     @app.get("/healthz")
     def healthz() -> Response:

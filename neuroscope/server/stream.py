@@ -64,6 +64,8 @@ class FeatureStream:
         self._newest = 0
         self._news = Event()
         self._closed = False
+        self.missed = 0
+        """Events that readers were told they lost, of all readers together."""
 
     @property
     def newest(self) -> int:
@@ -95,6 +97,7 @@ class FeatureStream:
         start = max(cursor + 1, self.oldest)
         stop = min(self._newest, start + limit - 1)
         entries = list(self._between(start, stop))
+        self.missed += start - cursor - 1
         return Reading(start - cursor - 1, entries, max(stop, start - 1))
 
     def wait(self, cursor: int, timeout_s: float) -> bool:

@@ -219,6 +219,9 @@ class Serve:
     heartbeat_s: float
     drain_s: float
     decoder: bool
+    log_format: str
+    log_level: str
+    log_prompts: bool
 
 
 @dataclass(frozen=True, slots=True)

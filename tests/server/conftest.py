@@ -15,7 +15,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("server")
     with serving(folder, serve={"queue": 4, "ring": 64, "heartbeat_s": 0.3, "max_streams": 20}) as running:
         yield running
-    planned = running.output.count("RuntimeError: the script says so")
+    planned = running.output.count("RuntimeError: (what it says is withheld")
     assert running.output.count("Traceback") == planned, running.output
 
 

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +82,7 @@ FIRST_PRODUCER = Acts(np.array([0], np.int32), np.array([1.0], np.float32))
 class ScriptedEngine:
     def __init__(self) -> None:
         self.generations = 0
+        self.sae_clock = SimpleNamespace(count=0, seconds=0.0)
 
     def prepare(self, asked: str | list[dict[str, Any]]) -> Script:
         text = clean_text(asked if isinstance(asked, str) else read_messages(asked)[-1].text)
@@ -111,7 +113,7 @@ class ScriptedEngine:
         for index in range(limit):
             time.sleep(script.options.get("delay", 0))
             if script.options.get("fail") == index:
-                raise RuntimeError("the script says so")
+                raise RuntimeError(f"the script says so: {script.tokens}")
             is_end = index == len(script.tokens)
             token = b"" if is_end else script.tokens[index]
             pending += token
@@ -121,6 +123,8 @@ class ScriptedEngine:
                 text = ""
             finish = "stop" if is_end else "length" if index + 1 == sampling.max_tokens else None
             finish = "cancelled" if finish is None and should_stop() else finish
+            self.sae_clock.count += 1
+            self.sae_clock.seconds += 0.5
             yield ScriptedStep(
                 token_index=index,
                 token_id=1000 + index,

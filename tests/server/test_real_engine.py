@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,6 +218,8 @@ def test_raw_prompts_are_completed(tiny: Server) -> None:
 
 def test_a_given_text_is_encoded_without_generating(tiny: Server, tiny_engine: Engine) -> None:
     url = f"{tiny.features_url}/v1/features/encode?filter=none&top_k={D_SAE}"
+    encoded_before, sae_runs, _ = measured(tiny)
+    total = 0
     for body, prompt in [
         ({"text": "the user said hé"}, tiny_engine.chat.encode_text("the user said hé")),
         (
@@ -234,6 +237,18 @@ def test_a_given_text_is_encoded_without_generating(tiny: Server, tiny_engine: E
             np.testing.assert_allclose(
                 [shown[i] for i in encoded.acts.indices], encoded.acts.values, rtol=1e-4
             )
+        total += len(tokens)
+    encoded_after, sae_runs_after, sae_seconds = measured(tiny)
+    assert encoded_after - encoded_before == total
+    assert sae_runs_after > sae_runs
+    assert sae_seconds > 0
+
+
+def measured(server: Server) -> list[float]:
+    """Tokens encoded, runs of the SAE and its seconds, by /metrics."""
+    text = server.get("/metrics").text
+    names = ("encoded_tokens_total", "sae_seconds_count", "sae_seconds_sum")
+    return [float(re.findall(rf"^neuroscope_{name} (\S+)$", text, re.MULTILINE)[0]) for name in names]
 
 
 LONG = "é" * CONTEXT
