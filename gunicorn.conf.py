@@ -5,7 +5,7 @@ import signal
 
 from neuroscope import settings
 from neuroscope.errors import NeuroscopeError
-from neuroscope.server import logs
+from neuroscope.server import logs, master
 
 try:
     _serve = settings.load().serve
@@ -28,11 +28,22 @@ limit_request_line = 8190  # a thousand feature numbers in a URL
 forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody is believed
 
 
-def on_starting(_server):
+def on_starting(server):
+    """Before the ports are opened: gunicorn would try for five seconds, and name no remedy."""
     os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)  # one worker: its metrics need no files
+    master.check_addresses(server)
+
+
+def when_ready(server):
+    """After the master's signal handlers are in place."""
+    master.refuse_more_workers(server)
+    master.forgive_pauses(server)
 
 
 def on_exit(_server):
+    """A second Ctrl-C while the interpreter is cleared away would make a good end look like a failure."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
     logs.finish()
 
 

@@ -97,10 +97,11 @@ def check_ports(host: str, port: int, features_port: int) -> None:
     except (socket.gaierror, UnicodeError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "a part of it is too long"
         raise _wrong_host(host, reason) from error
+    from neuroscope.server.master import try_bind
+
     for number, flag in ((port, "--port"), (features_port, "--features-port")):
         try:
-            with socket.create_server((host, number), family=family, reuse_port=False):
-                pass
+            try_bind(host, number)
         except OSError as error:
             if error.errno in _OF_THE_ADDRESS:
                 raise _wrong_host(host, os.strerror(error.errno)) from error

@@ -30,8 +30,11 @@ def refused_start(folder: Path, *flags: str, conf: bool = True, **env: str) -> t
     ("flags", "env", "conf", "reason"),
     [
         (["-k", "sync"], {}, True, "worker is of the kind 'sync', not gevent"),
-        (["-k", "gthread"], {}, True, "worker is of the kind 'gthread', not gevent"),
+        (["-k", "gthread", "--chdir", "/"], {}, True, "worker is of the kind 'gthread', not gevent"),
+        (["-k", "gevent_pywsgi"], {}, True, "worker is of the kind 'gevent_pywsgi', not gevent"),
+        (["--reuse-port"], {}, True, "a second server could share its ports"),
         (["-w", "2"], {}, True, "2 workers would each load the model"),
+        (["-b", "unix:tmp.sock", "-b", "127.0.0.1:0"], {}, True, "it needs two TCP ports"),
         (["--preload"], {}, True, "outside a gunicorn worker (--preload, or another server)"),
         (["-b", "127.0.0.1:0"], {}, True, "it listens on 1 addresses"),
         (["-b", "127.0.0.1:0"], {}, False, "worker is of the kind 'sync', not gevent"),
@@ -45,7 +48,8 @@ def test_a_wrong_start_is_refused_with_the_right_command(
     status, output = refused_start(tmp_path, *flags, conf=conf, **env)
     assert status != 0
     assert reason in output
-    assert "gunicorn -c gunicorn.conf.py neuroscope.wsgi" in output
+    place = f"cd {tmp_path} && " if "--chdir" in flags else ""
+    assert f" run:\n\n    {place}gunicorn -c gunicorn.conf.py neuroscope.wsgi\n" in output
     assert "Traceback" not in output
     assert output.count("Not started") == 1
 
