@@ -336,7 +336,7 @@ def test_a_port_that_cannot_be_had_has_its_own_remedy(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("socket.create_server", refuse)
+    monkeypatch.setattr("neuroscope.server.master.try_bind", refuse)
     assert main(["serve", "--port", "80"]) == 1
     assert capsys.readouterr().err == f"neuroscope: Port 80 on 127.0.0.1 {words}\n"
 
@@ -374,6 +374,22 @@ def test_serve_becomes_gunicorn_with_the_flags_in_its_configuration(
         3,
     )
     assert settled.serve.ring == 4096
+
+
+def test_serve_takes_flags_where_the_results_cannot_be_written(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[dict[str, str]] = []
+    monkeypatch.setattr("os.execve", lambda path, command, environ: executed.append(environ))
+    monkeypatch.setattr("neuroscope.cli.serve.check_ports", lambda *given: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    shutil.rmtree(checkout / "results", ignore_errors=True)
+    (checkout / "results").write_text("not a folder")
+    assert main(["serve", "--top-k", "3"]) == 0
+    written = Path(executed[0]["NEUROSCOPE_CONFIG"])
+    assert written.parent == tmp_path
+    monkeypatch.setenv("NEUROSCOPE_CONFIG", str(written))
+    assert settings.load().ranking.top_k == 3, "the command has changed to the repository's folder"
 
 
 def test_serve_without_flags_changes_no_configuration(
@@ -477,11 +493,14 @@ def test_a_host_may_be_an_ipv6_address(checkout: Path, monkeypatch: pytest.Monke
     """Not every machine that tests has one."""
     tried = []
 
-    def create_server(address: tuple[str, int], *, family: int, reuse_port: bool) -> socket.socket:
-        tried.append((address, family))
-        return socket.socket()
+    def listen(*_: object) -> None:
+        pass
 
-    monkeypatch.setattr(socket, "create_server", create_server)
+    def bind(trial: socket.socket, address: tuple[str, int]) -> None:
+        tried.append((address, trial.family))
+
+    monkeypatch.setattr(socket.socket, "listen", listen)
+    monkeypatch.setattr(socket.socket, "bind", bind)
     assert main(["serve", "--host", "::1", "--port", "8080", "--features-port", "8081", "--check"]) == 0
     assert tried == [(("::1", port), socket.AF_INET6) for port in (8080, 8081)]
 

@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,13 @@ def _write_config(settled: Any, given: dict[str, Any]) -> Path:
     schema = read_schema(settled.root / "workflow/schemas/config.schema.yaml")
     tree = merge(read_yaml(config_path(settled.root, None)), nest(given, schema))
     path = settled.results / f".serve-{settled.serve.port}.yaml"
-    with replace_atomically(path) as temporary:
-        temporary.write_text(yaml.safe_dump(tree, allow_unicode=True), encoding="utf-8")
-    return Path(path)
+    text = yaml.safe_dump(tree, allow_unicode=True)
+    try:
+        with replace_atomically(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        return Path(path)
+    except OSError:  # results may be somebody else's, or on a medium that is only read
+        descriptor, name = tempfile.mkstemp(prefix="neuroscope-serve-", suffix=".yaml")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        return Path(name)
