@@ -44,8 +44,8 @@ _UNREADABLE = re.compile(r"(?s)(Invalid request from ip=\S*):.*")
 
 def set_up(form: str, *, log_prompts: bool = False) -> None:
     """Have this process log in `form`, one of FORMATS. May be called again."""
-    out, err = (Outlet(_descriptor(stream)) for stream in (sys.__stdout__, sys.__stderr__))
     _keep_standard_descriptors()
+    out, err = (Outlet(_descriptor(stream)) for stream in (sys.__stdout__, sys.__stderr__))
     handler = LogHandler(err, form, log_prompts=log_prompts)
     root = logging.getLogger()
     root.handlers = [handler]

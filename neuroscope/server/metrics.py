@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NoReturn
 
 import gevent
@@ -26,6 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.metrics import disable_created_metrics
 from prometheus_client.registry import Collector
 
+from neuroscope.manifest import package_version
 from neuroscope.server.note import RequestNote, current
 
 if TYPE_CHECKING:
@@ -163,6 +163,7 @@ class _Now(Collector):
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._version = package_version()
 
     def collect(self) -> Iterator[Metric]:
         service = self._service
@@ -172,7 +173,7 @@ class _Now(Collector):
             "neuroscope_build",
             "What is served; empty while it loads.",
             {
-                "version": version("neuroscope-sae"),
+                "version": self._version,
                 "model": loaded.model if loaded else "",
                 "sae": loaded.sae_id if loaded else "",
             },

@@ -43,10 +43,7 @@ class Outlet:
         """`line`, its end included, now or later."""
         if self._descriptor is None:
             return
-        if self._process != os.getpid():  # forked: what was waiting is the parent's to write
-            self._process, self._rest = os.getpid(), b""
-            self._lines.clear()
-            self._lock = get_original("_thread", "allocate_lock")()
+        self._forget_the_parents()
         if len(self._lines) >= LIMIT:
             self.dropped += 1
             self._untold += 1
@@ -56,6 +53,7 @@ class Outlet:
 
     def flush(self) -> None:
         """Write what can be written at once."""
+        self._forget_the_parents()
         if self._lock.acquire(False):  # else whoever holds it is writing
             try:
                 self._drain()
@@ -78,6 +76,13 @@ class Outlet:
             return 0
         untold, self._untold = self._untold, 0
         return untold
+
+    def _forget_the_parents(self) -> None:
+        """After a fork: what was waiting then is the parent's to write, and its lock may have been taken."""
+        if self._process != os.getpid():
+            self._process, self._rest = os.getpid(), b""
+            self._lines.clear()
+            self._lock = get_original("_thread", "allocate_lock")()
 
     def _drain(self) -> None:
         while self._rest or self._lines:

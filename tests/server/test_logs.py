@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from serving import (
     write_config,
 )
 
+from neuroscope.cli.app import main
 from neuroscope.server.outlet import LIMIT
 
 CANARY = "canary7f3a"
@@ -186,6 +188,22 @@ def test_a_refused_start_is_json(tmp_path: Path, flags: list[str], env: dict[str
         process.kill()
         process.wait()
     assert any(reason in line["message"] for line in parsed(log.read_text()) if line["level"] == "ERROR")
+
+
+def test_the_command_refuses_in_the_form_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NEUROSCOPE_PAIRING", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (other,) = free_ports(1)
+        config = write_config(tmp_path, serve={"port": port, "features_port": other})
+        monkeypatch.setenv("NEUROSCOPE_CONFIG", str(config))
+        assert main(["serve", "--check", "--log-format", "json"]) == 1
+        (line,) = parsed(capsys.readouterr().err)
+        assert line["message"] == f"Port {port} on 127.0.0.1 is in use. Choose another with --port N."
+        assert main(["serve", "--check"]) == 1
+        assert capsys.readouterr().err.startswith("neuroscope: Port")
 
 
 def test_text_lines_are_not_broken_by_what_is_in_them(server: Server) -> None:

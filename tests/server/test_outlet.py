@@ -118,6 +118,7 @@ def test_a_forked_process_does_not_write_its_parents_lines_again(pipe: tuple[int
         outlet.write(line)
     child = os.fork()
     if child == 0:
+        outlet.flush()
         outlet.write("of the child\n")
         os._exit(0)
     os.waitpid(child, 0)
