@@ -19,7 +19,7 @@ from tokenizers import Encoding, Tokenizer
 from neuroscope.errors import PromptError
 from neuroscope.models.control_tokens import ControlTokens, Guards, content_spans
 from neuroscope.models.conversation import SystemTurns, Turn, clean_text, fold, read_messages
-from neuroscope.models.pieces import PieceEncoder
+from neuroscope.models.pieces import PieceEncoder, encode_text
 from neuroscope.models.text import Detokenizer, TokenBytes
 
 _PROBE = "neuroscopeprobe"
@@ -179,7 +179,7 @@ class ChatTokenizer:
 
 def _encode(backend: Tokenizer, text: str, flags: bytearray) -> Prompt:
     """Ids of `text`; `flags[i]` is 1 where character i is content."""
-    encoding = backend.encode(text, add_special_tokens=False)
+    encoding = encode_text(backend, text)
     return Prompt(encoding.ids, _content_of(encoding, text, flags))
 
 

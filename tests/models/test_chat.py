@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from fakes.tiny import CHATML_TEMPLATE, GEMMA_TEMPLATE
 
 from neuroscope.errors import PromptError
 from neuroscope.models.chat import ChatTokenizer, Prompt
+from neuroscope.models.pieces import encode_text
 
 Tiny = tuple[Any, Any]
 
@@ -268,3 +271,25 @@ def test_reading_control_tokens_as_text_leaves_the_tokenizer_as_it_was(gemma: Ch
     gemma.encode_text("<bos><start_of_turn>")
     assert gemma.tokenizer.backend_tokenizer.to_str() == before
     assert gemma.tokenizer.backend_tokenizer.encode("<eos>", add_special_tokens=False).tokens == ["<eos>"]
+
+
+def test_the_interpreter_is_free_while_a_long_text_is_tokenized(gemma: ChatTokenizer) -> None:
+    """A server's streams go on meanwhile: the longest standstill is a small part of the time it takes."""
+    text, backend = "plain words " * 100_000, gemma.tokenizer.backend_tokenizer
+    took: list[float] = []
+
+    def tokenize() -> None:
+        time.sleep(0.1)  # the clock below runs by then
+        started = time.perf_counter()
+        encode_text(backend, text)
+        took.append(time.perf_counter() - started)
+
+    thread = threading.Thread(target=tokenize)
+    thread.start()
+    longest, last = 0.0, time.perf_counter()
+    while not took:
+        time.sleep(0.001)
+        now = time.perf_counter()
+        longest, last = max(longest, now - last), now
+    thread.join()
+    assert longest < took[0] / 2
