@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from flask import Flask, Response, request
 
@@ -59,12 +60,7 @@ def _complete(service: Service, read: Callable[[Fields], CompletionRequest], sha
     loaded = service.loaded
     if asked.model is not None:
         _check_model(loaded, asked.model)
-    release = service.inference.take_place()
-    try:
-        generation = _begin(service, asked, shape, release)
-    except BaseException:
-        release()
-        raise
+    generation = _begin(service, asked, shape)
     completion = Completion(generation, shape, int(time.time()), with_logprobs=asked.sampling.logprobs)
     watch = ClientWatch(request.environ, lambda: service.inference.cancel(generation))
 
@@ -83,11 +79,11 @@ def _complete(service: Service, read: Callable[[Fields], CompletionRequest], sha
     return response
 
 
-def _begin(
-    service: Service, asked: CompletionRequest, shape: Shape, release: Callable[[], None]
-) -> Generation:
+def _begin(service: Service, asked: CompletionRequest, shape: Shape) -> Generation:
+    prepare = partial(service.loaded.engine.prepare, asked.asked)
     try:
-        return service.begin(shape.prefix, service.prepare(asked.asked), asked.sampling, release)
+        prompt, release = service.admit(prepare, partial(ClientWatch, request.environ))
+        return service.begin(shape.prefix, prompt, asked.sampling, release)
     except PromptError as error:
         raise from_prompt_error(error, asked.prompt_field, asked.limit_field) from error
 

@@ -143,10 +143,10 @@ def _encode(service: Service) -> dict[str, Any]:
     chat = loaded.engine.chat
     try:
         if text is not None:
-            prompt = service.lookups.call(chat.encode_text, text)
+            prepare = partial(chat.encode_text, text)
         else:
-            prompt = service.lookups.call(chat.render, messages, generation=False)
-        encoded = service.encode(prompt, partial(ClientWatch, request.environ))
+            prepare = partial(chat.render, messages, generation=False)
+        encoded = service.encode(prepare, partial(ClientWatch, request.environ))
     except PromptError as error:
         raise from_prompt_error(error, "messages" if text is None else "text") from error
     tokens = service.lookups.call(

@@ -1,7 +1,7 @@
 """What both servers share: what is loaded, whether it is ready, the model's queue and the features stream.
 
-Loading and the model run in one native thread, tokenizing and database queries in another, so that no
-greenlet waits for them. What is loaded from where is said in `loading.py`.
+Loading and the model run in one native thread, tokenizing in a second, database queries in a third: the hub
+waits for none of them, and a look at a feature for no long prompt. What is loaded from where is said in `loading.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 LOADING_RETRY_S = 5
 
+Watch = Callable[[Callable[[], None]], ClientWatch]
+"""Makes a watch on the client of a request, which calls the function it is given when the client has left."""
+
 
 class Service:
     """One per process. Made in the worker, after the fork."""
@@ -47,6 +50,7 @@ class Service:
         self.tickets = Tickets()
         self.model_thread = NativeThread()
         self.lookups = NativeThread()
+        self.tokenizing = NativeThread()
         self.inference = Inference(self.model_thread, serve.queue)
         self.started = int(time.time())
         self.stage = "starting"
@@ -92,42 +96,68 @@ class Service:
         """Tokenize away from the hub. Raises PromptError."""
         if self.serve.log_prompts:
             log.info("prompt: %s", json.dumps(asked, ensure_ascii=False))
-        return self.lookups.call(self.loaded.engine.prepare, asked)
+        return self.tokenizing.call(self.loaded.engine.prepare, asked)
+
+    def admit(self, prepare: Callable[[], Prompt], watch: Watch) -> tuple[Prompt, Callable[[], None]]:
+        """A place in the queue, then the prompt, made away from the hub. Returns also what gives the place back.
+
+        A client that leaves meanwhile, as `watch` notices, leaves its place at once; no prompt is begun for it.
+        Raises Problem 429 and whatever `prepare` raises.
+        """
+        release = self.inference.take_place()
+        leaving = watch(release)
+        try:
+            prompt = self.tokenizing.call(lambda: None if leaving.gone else prepare())
+            if prompt is None or leaving.gone:
+                raise Problem(
+                    503, "The request was given up: the client closed its connection.", code="cancelled"
+                )
+        except BaseException:
+            release()
+            raise
+        finally:
+            leaving.stop()
+        return prompt, release
 
     def begin(
         self, prefix: str, prompt: Prompt, sampling: Sampling, release: Callable[[], None]
     ) -> Generation:
         """Queue one answer. `release` gives its place in the queue back when it has ended.
 
-        Raises PromptError when the prompt does not fit.
+        Raises PromptError when the prompt does not fit, and has then given the place back.
         """
-        loaded = self.loaded
 
         def ended() -> None:
             self._generations.discard(generation)
             release()
 
-        generation = Generation(
-            prefix + secrets.token_hex(12),
-            loaded,
-            prompt,
-            sampling,
-            stream=self.stream,
-            metrics=self.metrics,
-            release=ended,
-        )
+        name = prefix + secrets.token_hex(12)
+        try:
+            generation = Generation(
+                name,
+                self.loaded,
+                prompt,
+                sampling,
+                stream=self.stream,
+                metrics=self.metrics,
+                release=ended,
+            )
+        except BaseException:
+            release()
+            raise
         self._generations.add(generation)
         self.inference.submit(generation)
         return generation
 
-    def encode(
-        self, prompt: Prompt, watch: Callable[[Callable[[], None]], ClientWatch]
-    ) -> list[EncodedToken]:
-        """The features of every token of `prompt`, in the model's queue. `watch` says when the client has left."""
-        engine = self.loaded.engine
-        job = Once(
-            lambda is_given_up: engine.encode(prompt, should_stop=is_given_up), self.inference.take_place()
-        )
+    def encode(self, prepare: Callable[[], Prompt], watch: Watch) -> list[EncodedToken]:
+        """The features of every token of the prompt that `prepare` makes, in the model's queue."""
+        prompt, release = self.admit(prepare, watch)
+        try:
+            run = self.loaded.engine.encode
+        except BaseException:
+            release()
+            raise
+        job = Once(lambda is_given_up: run(prompt, should_stop=is_given_up), release)
         self.inference.submit(job)
         watching = watch(lambda: self.inference.cancel(job))
         try:

@@ -4,6 +4,7 @@ The last message (or the prompt) is the script: options in brackets, then the wo
 
     [delay=0.05]    seconds before each token        [fail=3]     an exception instead of token 3
     [prefill=2]     seconds before the first token   [chars]      one token a byte instead of one a word
+    [tokenize=9]    seconds that the prompt takes to be made
 """
 
 from __future__ import annotations
@@ -59,6 +60,16 @@ class ScriptedStep(NamedTuple):
     is_end: bool = False
 
 
+class ScriptedToken(NamedTuple):
+    """`neuroscope.engine.EncodedToken`, field for field."""
+
+    token_id: int
+    text: str
+    content: bool
+    acts: Acts
+    fvu: float | None
+
+
 @dataclass
 class Script:
     """The prompt, as the scripted engine reads it."""
@@ -84,11 +95,30 @@ class ScriptedEngine:
         self.generations = 0
         self.sae_clock = SimpleNamespace(count=0, seconds=0.0)
 
+    @property
+    def chat(self) -> ScriptedEngine:
+        """It tokenizes too."""
+        return self
+
+    def encode_text(self, text: str) -> Script:
+        return self.prepare(text)
+
+    def encode(
+        self, script: Script, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> list[ScriptedToken]:
+        """A token a word, after [prefill]."""
+        if not self._prefilled(script, should_stop):
+            return []
+        return [
+            ScriptedToken(n, word.decode(), True, acts_of(n), 0.125) for n, word in enumerate(script.tokens)
+        ]
+
     def prepare(self, asked: str | list[dict[str, Any]]) -> Script:
         text = clean_text(asked if isinstance(asked, str) else read_messages(asked)[-1].text)
         options = {name: float(value or 1) for name, value in re.findall(r"\[(\w+)=?([\d.]*)\]", text)}
         words = re.sub(r"\[[^\]]*\]", "", text).encode()
         tokens = [bytes([b]) for b in words] if "chars" in options else re.findall(rb"\s*\S+", words)
+        time.sleep(options.get("tokenize", 0))
         return Script(list(range(len(text.split()))), tokens, options)
 
     def generate(
@@ -103,11 +133,8 @@ class ScriptedEngine:
         self, script: Script, sampling: Sampling, should_stop: Callable[[], bool]
     ) -> Iterator[ScriptedStep]:
         self.generations += 1
-        started = time.monotonic()
-        while time.monotonic() < started + script.options.get("prefill", 0):
-            time.sleep(0.01)
-            if should_stop():
-                return
+        if not self._prefilled(script, should_stop):
+            return
         pending = b""
         limit = min(sampling.max_tokens or CONTEXT, len(script.tokens) + 1)
         for index in range(limit):
@@ -142,6 +169,14 @@ class ScriptedEngine:
             )
             if finish is not None:
                 return
+
+    def _prefilled(self, script: Script, should_stop: Callable[[], bool]) -> bool:
+        started = time.monotonic()
+        while time.monotonic() < started + script.options.get("prefill", 0):
+            time.sleep(0.01)
+            if should_stop():
+                return False
+        return True
 
 
 def _alternatives(token: bytes) -> tuple[Alternative, ...]:

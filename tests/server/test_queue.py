@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import pytest
 from serving import EventStream, Server, http, wait_until
 
 QUEUE = 4  # of the `server` fixture
 CHAT = "/v1/chat/completions"
 
 
-def open_request(server: Server, content: str, *, stream: bool = False) -> socket.socket:
+def open_request(server: Server, content: str, *, stream: bool = False, path: str = CHAT) -> socket.socket:
     """Sends a question and does not read the answer."""
-    body = f'{{"messages": [{{"role": "user", "content": "{content}"}}], "stream": {str(stream).lower()}}}'
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    question = {"messages": [{"role": "user", "content": content}]} if path == CHAT else {"prompt": content}
+    return open_post(server.port, path, {**question, "stream": stream})
+
+
+def open_encode(server: Server, text: str) -> socket.socket:
+    return open_post(server.features_port, "/v1/features/encode", {"text": text})
+
+
+def open_post(port: int, path: str, value: dict[str, Any]) -> socket.socket:
+    body = json.dumps(value)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=20)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
     return connection
 
@@ -80,23 +93,63 @@ def test_a_waiting_client_that_leaves_leaves_the_queue(server: Server) -> None:
     server.wait_idle()
 
 
-def test_a_client_that_leaves_ends_its_generation_within_a_token(server: Server, stream: EventStream) -> None:
+@pytest.mark.parametrize("stream_it", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"], ids=["chat", "text"])
+def test_a_client_that_leaves_ends_its_generation_within_a_token(
+    server: Server, stream: EventStream, path: str, stream_it: bool
+) -> None:
+    """Ten times at token 3 and ten times while the prompt is read; the next call finds everything as it was."""
     for round_ in range(20):
-        for content, is_streamed in [
-            ("[delay=0.02] " + "w " * 200, round_ % 2 == 0),
-            ("[prefill=300] never", round_ % 2 == 1),
-        ]:
-            connection = open_request(server, content, stream=is_streamed)
-            if "prefill" in content:
-                wait_until(lambda: queue_of(server)["running"], what="the prefill")
-            else:
-                stream.take(2)
-            connection.close()
-            complete = stream.until("generation_complete")[-1]
-            assert complete.data["finish_reason"] == "cancelled"
-            assert complete.data["total_tokens"] < 50
+        at_token_3 = round_ % 2 == 0
+        content = "[delay=0.02] " + "w " * 200 if at_token_3 else "[prefill=300] never"
+        connection = open_request(server, content, stream=stream_it, path=path)
+        if at_token_3:
+            assert [event.data["token_index"] for event in stream.take(3)] == [0, 1, 2]
+        else:
+            wait_until(lambda: queue_of(server)["running"], what="the prefill")
+        connection.close()
+        complete = stream.until("generation_complete")[-1]
+        assert complete.data["finish_reason"] == "cancelled"
+        assert complete.data["total_tokens"] < 50 if at_token_3 else complete.data["total_tokens"] == 0
         assert server.chat("next").json()["choices"][0]["message"]["content"] == "next"
         stream.until("generation_complete")
+
+
+def test_a_client_that_leaves_gives_up_the_reading_of_its_text(server: Server) -> None:
+    for _ in range(20):
+        connection = open_encode(server, "[prefill=300] never")
+        wait_until(lambda: queue_of(server)["running"], what="the text to be read")
+        connection.close()
+        server.wait_idle()
+        assert server.chat("next").status_code == 200
+
+
+def test_who_waits_to_have_a_text_read_and_leaves_leaves_the_queue(server: Server) -> None:
+    running = occupy(server)
+    waiting = open_encode(server, "never read")
+    wait_until(lambda: queue_of(server)["waiting"] == 1, what="the request to wait")
+    waiting.close()
+    wait_until(lambda: queue_of(server)["waiting"] == 0, what="an empty queue")
+    assert queue_of(server)["running"]
+    running.close()
+    server.wait_idle()
+
+
+def test_a_long_prompt_in_the_making_delays_no_refusal_and_no_look_at_a_feature(server: Server) -> None:
+    waiting = [occupy(server), *(open_request(server, "[tokenize=4] long") for _ in range(QUEUE))]
+    time.sleep(0.5)  # all have their place
+    for refused in (
+        server.chat("too many"),
+        http.post(f"{server.features_url}/v1/features/encode", json={"text": "too many"}),
+    ):
+        assert refused.status_code == 429
+    assert server.get("/v1/features/5").status_code == 200
+    assert server.get("/v1/features/search?q=label").status_code == 200
+    assert queue_of(server)["waiting"] == 0, "the first of the prompts is still being made"
+    for connection in waiting:
+        connection.close()
+    server.wait_idle()
+    wait_until(lambda: server.chat("there is room").status_code == 200, what="room")
 
 
 def test_many_at_once_are_served_or_refused_and_none_hangs(server: Server) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-from scripted import ScriptedEngine, ScriptedStep
+from scripted import ScriptedEngine, ScriptedStep, ScriptedToken
 
-from neuroscope.engine import Engine, Step
+from neuroscope.engine import EncodedToken, Engine, Step
 
 
 def test_the_scripted_step_has_the_engines_fields() -> None:
     assert list(ScriptedStep._fields) == [field.name for field in dataclasses.fields(Step)]
+    assert ScriptedToken._fields == EncodedToken._fields
 
 
 def test_the_scripted_engine_is_called_as_the_engine_is() -> None:
-    for name in ("prepare", "generate"):
+    for name in ("prepare", "generate", "encode"):
         own = inspect.signature(getattr(ScriptedEngine, name)).parameters.values()
         real = inspect.signature(getattr(Engine, name)).parameters.values()
         assert [parameter.kind for parameter in own] == [parameter.kind for parameter in real]
