@@ -41,9 +41,10 @@ def create_features_app(service: Service) -> Flask:
     add_document(app, "features")
 
     @lru_cache(maxsize=1)
-    def labels_body(loaded: Loaded) -> bytes:
-        labels = {str(index): label for index, label in enumerate(loaded.labels)}
-        return wire.encode({"sae_id": loaded.sae_id, "width": loaded.width, "labels": labels})
+    def labels_body(sae_id: str, labels: tuple[str, ...]) -> bytes:
+        """Made once. Not of `Loaded`, which is kept as long as this is, and the model with it."""
+        by_index = {str(index): label for index, label in enumerate(labels)}
+        return wire.encode({"sae_id": sae_id, "width": len(labels), "labels": by_index})
 
     @app.get("/")
     def page() -> Response:
@@ -74,7 +75,8 @@ def create_features_app(service: Service) -> Flask:
     @app.get("/v1/features/labels")
     def labels() -> Response:
         read_query()
-        return Response(labels_body(service.loaded), mimetype="application/json")
+        loaded = service.loaded
+        return Response(labels_body(loaded.sae_id, loaded.labels), mimetype="application/json")
 
     @app.get("/v1/features/search")
     def search() -> Response:

@@ -15,6 +15,7 @@ from gevent.queue import Queue
 
 from neuroscope.errors import NeuroscopeError
 from neuroscope.events import GenerationComplete, GenerationError
+from neuroscope.server.jobs import Stoppable
 from neuroscope.server.metrics import AnswerMeter, Metrics
 from neuroscope.server.note import note_answer
 from neuroscope.server.problems import Problem
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Generation:
+class Generation(Stoppable):
     """A job for `Inference`. Its requester iterates over `steps()`.
 
     Raises PromptError when the prompt does not fit the model's context.
@@ -46,13 +47,14 @@ class Generation:
         metrics: Metrics,
         release: Callable[[], None],
     ) -> None:
+        super().__init__()
         self.completion_id = completion_id
         self.model = loaded.model
         self.prompt = prompt
-        self.cancelled = False
         self.shutting_down = False
-        self._loaded = loaded
-        self._steps = loaded.engine.generate(prompt, sampling, should_stop=lambda: self.cancelled)
+        self._layer = loaded.layer
+        self._degraded = loaded.degraded
+        self._steps: Iterator[Step] = loaded.engine.generate(prompt, sampling, should_stop=self.should_stop)
         self._stream = stream
         self._release = release
         self._meter = AnswerMeter(metrics)
@@ -67,15 +69,20 @@ class Generation:
     def receive(self, step: Step) -> None:
         self.total_tokens += not step.is_end
         self._meter.step(step)
-        self._stream.publish(GeneratedToken(self.completion_id, self._loaded.layer, step))
+        self._stream.publish(GeneratedToken(self.completion_id, self._layer, step))
         if step.finish_reason is not None:
             self._complete(step.finish_reason)
         self._unread.put(step)
 
     def finish(self, error: BaseException | None) -> None:
         self._release()
+        self._steps = iter(())  # it holds the engine, and a slow reader may hold this for long
         if error is not None:
             self._meter.end("error")
+        if isinstance(error, Problem):  # said in the log by whoever gave the model up
+            self._stream.publish(GenerationError(self.completion_id, self.model, error.message))
+            self._unread.put(error)
+        elif error is not None:
             log.error(
                 "generation %s failed",
                 self.completion_id,
@@ -117,7 +124,7 @@ class Generation:
         self._meter.end(self._finish_reason)
         self._stream.publish(
             GenerationComplete(
-                self.completion_id, self.model, self.total_tokens, self._finish_reason, self._loaded.degraded
+                self.completion_id, self.model, self.total_tokens, self._finish_reason, self._degraded
             )
         )
 

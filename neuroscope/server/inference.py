@@ -2,20 +2,23 @@
 
 Greenlets hand in jobs; a job's results come back through a deque and one wake-up of the hub per result, which
 is the only thing a native thread may do to gevent's world. What a job computes is said where it is made
-(`generation.py`).
+(`generation.py`); what is done about a thread that hangs is said in `watchdog.py`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
 
 import gevent
-from gevent.event import AsyncResult, Event
+from gevent.event import Event
 from gevent.threadpool import ThreadPool
 
+from neuroscope.errors import NeuroscopeError
+from neuroscope.server.jobs import Job
 from neuroscope.server.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -26,52 +29,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Job(Protocol):
-    """Work for the model. `results` runs in the native thread, the rest in the hub: no blocking there."""
-
-    cancelled: bool
-
-    def results(self) -> Iterator[Any]:
-        """The work. Looks at `cancelled` between results."""
-
-    def receive(self, result: Any) -> None:
-        """One result, in order."""
-
-    def finish(self, error: BaseException | None) -> None:
-        """Called exactly once, also for a job that never ran."""
-
-
-class Once(Generic[T]):
-    """A job with a single result. `compute` is given a function that says whether to stop."""
-
-    def __init__(self, compute: Callable[[Callable[[], bool]], T], release: Callable[[], None]) -> None:
-        self.cancelled = False
-        self._compute = compute
-        self._release = release
-        self._result: AsyncResult[T] = AsyncResult()
-
-    def results(self) -> Iterator[T]:
-        yield self._compute(lambda: self.cancelled)
-
-    def receive(self, result: T) -> None:
-        if not self.cancelled:  # what was stopped half-way must not pass for the whole
-            self._result.set(result)
-
-    def finish(self, error: BaseException | None) -> None:
-        self._release()
-        if not self._result.ready():
-            self._result.set_exception(error or Problem(503, "The request was given up.", code="cancelled"))
-
-    def wait(self) -> T:
-        """The result. Raises what `compute` raises, and Problem 503 when it was cancelled."""
-        return self._result.get()  # type: ignore[no-any-return]
-
-
 class NativeThread:
     """Runs blocking functions away from the hub, one at a time, in the order asked for."""
 
     def __init__(self) -> None:
         self._pool = ThreadPool(1)
+
+    def leave(self) -> None:
+        """For a thread that is called no more: it ends when its last call returns, which may be never."""
+        gevent.spawn(self._pool.kill)
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """`function(...)`, while other greenlets go on. What it raises is raised here."""
@@ -81,22 +47,33 @@ class NativeThread:
         return value  # type: ignore[no-any-return]
 
 
+@dataclass(eq=False)
+class _Run:
+    """One job in the thread."""
+
+    job: Job
+    arrived: deque[Any] = field(default_factory=deque)
+    """Results, written by the native thread and read in the hub."""
+    results: int = 0
+    is_left: bool = False
+    """Nobody waits for it any more: what it still says is dropped."""
+
+
 class Inference:
     """First come, first served: one job runs, `waiting_places` more may wait. Used in the hub only."""
 
     def __init__(self, thread: NativeThread, waiting_places: int) -> None:
-        self._thread = thread
+        self.failures = 0
+        """Jobs that failed unexpectedly since one went well."""
         self._free_places = waiting_places + 1
         self._waiting: deque[Job] = deque()
-        self._running: Job | None = None
-        self._abandoned: Job | None = None
-        self._arrived: deque[tuple[Job, Any]] = deque()  # written by the native thread, read in the hub
+        self._running: _Run | None = None
+        self._runs = 0
         self._work_to_do = Event()
         self._idle = Event()
-        self._idle.set()
         self._alarm = gevent.get_hub().loop.async_()
         self._alarm.start(self._deliver)
-        self._dispatcher = gevent.spawn(self._dispatch)
+        self._use(thread)
 
     @property
     def waiting(self) -> int:
@@ -105,6 +82,12 @@ class Inference:
     @property
     def busy(self) -> bool:
         return self._running is not None
+
+    @property
+    def pulse(self) -> tuple[int, int] | None:
+        """Changes with every sign of life of the running job; None when nothing runs."""
+        run = self._running
+        return None if run is None or run.is_left else (self._runs, run.job.signs)
 
     def take_place(self) -> Callable[[], None]:
         """A place in the queue, taken before the prompt is made. Returns the function that gives it back.
@@ -129,8 +112,12 @@ class Inference:
 
         return give_back
 
-    def submit(self, job: Job) -> None:
-        self._waiting.append(job)
+    def submit(self, job: Job, *, first: bool = False) -> None:
+        """Queue `job`; with `first`, before all that wait."""
+        if first:
+            self._waiting.appendleft(job)
+        else:
+            self._waiting.append(job)
         self._idle.clear()
         self._work_to_do.set()
 
@@ -142,51 +129,92 @@ class Inference:
             job.finish(None)
 
     def cancel_all(self) -> None:
-        for job in [*self._waiting, *([self._running] if self._running else [])]:
+        for job in [*self._waiting, *([self._running.job] if self._running else [])]:
             self.cancel(job)
 
-    def abandon(self) -> None:
-        """End the running job for whoever waits for it while the thread is still at it: the process is leaving."""
-        job = self._running
-        if job is not None and job is not self._abandoned:
-            self._abandoned = job
-            self._end(job, None)
+    def abandon(self, error: BaseException | None = None) -> None:
+        """End the running job for whoever waits for it while the thread may be at it for ever."""
+        run = self._running
+        if run is not None and not run.is_left:
+            run.is_left = run.job.cancelled = True
+            self._end(run.job, error)
+
+    def replace_thread(
+        self, thread: NativeThread, *, running: BaseException, waiting: Callable[[], BaseException]
+    ) -> None:
+        """Go on with `thread`. The running job and those that wait end with these errors; none is run again."""
+        self.abandon(running)
+        given_up, self._waiting = self._waiting, deque()
+        for job in given_up:
+            job.cancelled = True
+            self._end(job, waiting())
+        self._dispatcher.kill(block=False)
+        self._thread.leave()
+        self._running = None
+        self.failures = 0
+        self._use(thread)
 
     def wait_idle(self, timeout_s: float) -> bool:
         return bool(self._idle.wait(timeout_s))
 
-    def _dispatch(self) -> None:
-        while True:
-            while self._waiting:
-                self._running = self._waiting.popleft()
-                error = self._thread.call(self._work, self._running)
-                self._deliver()
-                if self._running is not self._abandoned:
-                    self._end(self._running, error)
-                self._running = None
-            self._idle.set()
-            self._work_to_do.clear()
-            self._work_to_do.wait()
+    def _use(self, thread: NativeThread) -> None:
+        self._thread = thread
+        self._idle.set()
+        self._dispatcher = gevent.spawn(self._dispatch, thread)
 
-    def _work(self, job: Job) -> BaseException | None:  # in the native thread
+    def _dispatch(self, thread: NativeThread) -> None:
+        while self._thread is thread:
+            if self._waiting:
+                self._run_next(thread)
+            else:
+                self._idle.set()
+                self._work_to_do.clear()
+                self._work_to_do.wait()
+
+    def _run_next(self, thread: NativeThread) -> None:
+        run = self._running = _Run(self._waiting.popleft())
+        self._runs += 1
+        error: BaseException | None
         try:
-            for result in job.results():
-                self._arrived.append((job, result))
+            error = thread.call(self._work, run)
+        except Exception as unexpected:  # no thread could be had: the job fails, and the next one tries again
+            error = unexpected
+        if self._thread is not thread:
+            return
+        self._deliver()
+        if not run.is_left:
+            self._count(run, error)
+            self._end(run.job, error)
+        self._running = None
+
+    def _work(self, run: _Run) -> BaseException | None:  # in the native thread
+        try:
+            for result in run.job.results():
+                if run.is_left:
+                    break
+                run.arrived.append(result)
+                run.results += 1
                 self._alarm.send()
         except BaseException as error:  # the border of a request: the next one must find a working thread
             return error
         return None
 
     def _deliver(self) -> None:  # in the hub
-        while self._arrived:
-            job, result = self._arrived.popleft()
-            if job is self._abandoned:
-                continue
+        run = self._running
+        while run is not None and run.arrived and not run.is_left:
+            result = run.arrived.popleft()
             try:
-                job.receive(result)
+                run.job.receive(result)
             except Exception:  # the border of a request: later jobs' results must still be delivered
                 log.exception("a result could not be delivered")
-                job.cancelled = True
+                run.job.cancelled = True
+
+    def _count(self, run: _Run, error: BaseException | None) -> None:
+        """What was refused in words, or given up before its first result, says nothing about the engine."""
+        if error is not None and not isinstance(error, (NeuroscopeError, Problem)):
+            self.failures += 1
+        elif error is None and run.results:
+            self.failures = 0
 
     def _end(self, job: Job, error: BaseException | None) -> None:
         try:

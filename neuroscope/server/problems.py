@@ -39,12 +39,15 @@ class Problem(Exception):
         param: str | None = None,
         code: str | None = None,
         retry_after_s: int | None = None,
+        should_retry: bool = True,
     ) -> None:
         self.status = status
         self.message = message
         self.param = param
         self.code = code or CODES.get(status) or HTTPStatus(status).name.lower()
         self.retry_after_s = retry_after_s
+        self.should_retry = should_retry
+        """False tells OpenAI's clients not to send the same again, as they do after any 5xx."""
         super().__init__(message)
 
     @property
@@ -60,6 +63,8 @@ class Problem(Exception):
         headers = [("Content-Type", "application/json")]
         if self.retry_after_s is not None:
             headers.append(("Retry-After", str(self.retry_after_s)))
+        if not self.should_retry:
+            headers.append(("x-should-retry", "false"))
         if self.status == 401:
             headers.append(("WWW-Authenticate", "Bearer"))
         if self.status == 426:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -37,6 +38,7 @@ from neuroscope.server.observing import Observed
 from neuroscope.server.service import Service
 from neuroscope.server.tickets import hide_tickets_in_logs
 from neuroscope.server.unreadable import answer_in_json
+from neuroscope.server.watchdog import STABLE_S, Watchdog
 from neuroscope.settings import more_allowed_hosts, repository_root
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 RIGHT_COMMAND = "gunicorn -c gunicorn.conf.py neuroscope.wsgi"
 EXIT_REFUSED = 4  # gunicorn's "application failed to load": the master stops instead of trying again
 EXIT_LOADING_FAILED = 3  # gunicorn's "worker failed to boot", likewise
+EXIT_REPLACE = 1  # any other: the master starts another worker
 SWITCH_SECONDS = 0.0005  # a busy Python thread otherwise keeps the hub waiting for ten times as long
 OPEN_FILES = 65_536
 TOKEN_PATIENCE_S = 1.2
@@ -85,8 +88,11 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     answering = Answering(Observed(gate, service.metrics))
     gevent.get_hub().print_exception = logs.log_exception
     gevent.spawn(service.metrics.watch_lag, logs.flush)
+    bring_up = partial(_bring_up, service, load(settled), chat, features)
     gevent.spawn(
-        _bring_up, service, load(settled), chat, features, settled.serve.api_key_env if key else None
+        bring_up,
+        key_variable=settled.serve.api_key_env if key else None,
+        leave=partial(_leave_to_another, worker, service, answering, time.monotonic()),
     )
     gevent.spawn(_end_with, worker, service, answering)
     if not worker.alive:  # told to end while this was imported
@@ -172,7 +178,13 @@ def _wrong_start(reason: str) -> ConfigError:
 
 
 def _bring_up(
-    service: Service, load: Load, chat: tuple[str, int], features: tuple[str, int], key_variable: str | None
+    service: Service,
+    load: Load,
+    chat: tuple[str, int],
+    features: tuple[str, int],
+    *,
+    key_variable: str | None,
+    leave: Callable[[], None],
 ) -> None:
     try:
         loaded = service.load(load)
@@ -188,6 +200,8 @@ def _bring_up(
             event="ready",
             **banner_fields(loaded, service.ranking, chat, features),
         )
+        del loaded  # with its engine, which the watchdog may have to be rid of
+        Watchdog(service, load, leave_process=leave).run()
         return
     _leave(EXIT_LOADING_FAILED)
 
@@ -206,11 +220,22 @@ def _end_with(worker: Worker, service: Service, answering: Answering) -> None:
     """gunicorn would wait its whole graceful time for open streams, then cut them: end them, then leave."""
     while worker.alive and os.getppid() == worker.ppid:  # a killed master says nothing
         gevent.sleep(LOOK_SECONDS)
+    _end(service, answering)
+
+
+def _end(service: Service, answering: Answering, status: int = 0) -> NoReturn:
     service.stop(TOKEN_PATIENCE_S)
     deadline = time.monotonic() + RESPONSE_PATIENCE_S
     while answering.count and time.monotonic() < deadline:
         gevent.sleep(0.01)
-    _leave()
+    _leave(status)
+
+
+def _leave_to_another(worker: Worker, service: Service, answering: Answering, started: float) -> None:
+    """Have gunicorn start another worker. Returns in one that was started so itself, unless that is long ago."""
+    if worker.age == 1 or time.monotonic() - started > STABLE_S:
+        log.error("another process takes over")
+        _end(service, answering, EXIT_REPLACE)
 
 
 def _wait_for_the_end(worker: Worker) -> None:

@@ -11,11 +11,13 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.generation import Generation
-from neuroscope.server.inference import Inference, NativeThread, Once
+from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.jobs import Once
 from neuroscope.server.loaded import Load, Loaded
 from neuroscope.server.metrics import Metrics
 from neuroscope.server.problems import Problem
@@ -23,9 +25,10 @@ from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.subscribers import Subscribers
 from neuroscope.server.tickets import Tickets
 from neuroscope.server.views import EventWriter, View
+from neuroscope.server.watchdog import NoEngine, Sickness
 
 if TYPE_CHECKING:
-    from neuroscope.engine import EncodedToken
+    from neuroscope.engine import EncodedToken, Engine
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
@@ -56,6 +59,8 @@ class Service:
         self.stage = "starting"
         self.stopping = False
         self.metrics = Metrics(self)
+        self.sickness: Sickness | None = None
+        """Why there is no engine any more; None before there is one, and while it is well."""
         self._generations: set[Generation] = set()
         self._loaded: Loaded | None = None
         self._writer: EventWriter | None = None
@@ -65,16 +70,29 @@ class Service:
         loaded = self.model_thread.call(load, self._enter_stage)
         self._writer = EventWriter(loaded.labels, loaded.stats, self.stream)
         self._loaded = loaded
+        self.sickness = None
         self.stage = "ready"
         return loaded
 
     @property
     def is_ready(self) -> bool:
-        return self._loaded is not None and not self.stopping
+        return self._loaded is not None and self.sickness is None and not self.stopping
+
+    def give_engine_up(self, sickness: Sickness, running: Problem) -> None:
+        """Go on without the engine, and with a new thread; the running job ends with `running`.
+
+        What is known about features stays. Nothing here holds the old engine afterwards.
+        """
+        self.sickness = sickness
+        self.stage = "given up"
+        engine = cast("Engine", NoEngine(sickness.problem))
+        self._loaded = replace(cast("Loaded", self._loaded), engine=engine)
+        self.model_thread = NativeThread()
+        self.inference.replace_thread(self.model_thread, running=running, waiting=sickness.problem)
 
     @property
     def loaded(self) -> Loaded:
-        """Raises Problem 503 while loading and while shutting down."""
+        """Raises Problem 503 while loading and while shutting down; without an engine, on use of the engine."""
         if self.stopping:
             raise Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=LOADING_RETRY_S)
         if self._loaded is None:

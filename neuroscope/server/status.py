@@ -27,8 +27,9 @@ def add_status(app: Flask, service: Service) -> None:
             loaded = service.loaded
         except Problem as problem:
             status = "stopping" if service.stopping else "loading"
-            body = {"status": status, "stage": service.stage, **problem.body()}
-            return Response(wire.encode(body), problem.status, problem.headers())
+            return _not_ready(problem, status=status, stage=service.stage)
+        if (sickness := service.sickness) is not None:
+            return _not_ready(sickness.problem(), **sickness.words(), stage=service.stage)
         return json_response(readiness(loaded, service))
 
 
@@ -57,6 +58,10 @@ def readiness(loaded: Loaded, service: Service) -> dict[str, Any]:
         "queue": {"running": service.inference.busy, "waiting": service.inference.waiting},
         "subscribers": len(service.subscribers),
     }
+
+
+def _not_ready(problem: Problem, **words: str | None) -> Response:
+    return Response(wire.encode({**words, **problem.body()}), problem.status, problem.headers())
 
 
 def json_response(value: Any, status: int = 200) -> Response:

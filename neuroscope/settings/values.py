@@ -218,6 +218,7 @@ class Serve:
     allowed_origins: tuple[str, ...]
     heartbeat_s: float
     drain_s: float
+    hang_s: float
     decoder: bool
     log_format: str
     log_level: str

@@ -4,11 +4,15 @@ The last message (or the prompt) is the script: options in brackets, then the wo
 
     [delay=0.05]    seconds before each token        [fail=3]     an exception instead of token 3
     [prefill=2]     seconds before the first token   [chars]      one token a byte instead of one a word
+    [hang=60]       seconds before the first token in which nobody is asked whether to stop
+    [gil=60]        as hang, and Python stands still meanwhile: nothing else of the process runs
+    [die]           an exception, now and at every later call until the engine is made anew
     [tokenize=9]    seconds that the prompt takes to be made
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -94,6 +98,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.generations = 0
         self.sae_clock = SimpleNamespace(count=0, seconds=0.0)
+        self.is_dead = False
 
     @property
     def chat(self) -> ScriptedEngine:
@@ -106,7 +111,7 @@ class ScriptedEngine:
     def encode(
         self, script: Script, *, should_stop: Callable[[], bool] = lambda: False
     ) -> list[ScriptedToken]:
-        """A token a word, after [prefill]."""
+        """A token a word, after [prefill] and [hang]."""
         if not self._prefilled(script, should_stop):
             return []
         return [
@@ -171,6 +176,12 @@ class ScriptedEngine:
                 return
 
     def _prefilled(self, script: Script, should_stop: Callable[[], bool]) -> bool:
+        self.is_dead |= "die" in script.options
+        if self.is_dead:
+            raise RuntimeError("the engine is dead")
+        time.sleep(script.options.get("hang", 0))
+        if "gil" in script.options:
+            ctypes.PyDLL(None).sleep(int(script.options["gil"]))
         started = time.monotonic()
         while time.monotonic() < started + script.options.get("prefill", 0):
             time.sleep(0.01)

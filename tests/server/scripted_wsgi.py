@@ -16,14 +16,22 @@ from neuroscope.server.process import start
 
 
 def load(settled: settings.Settings) -> Load:
-    def loads(enter_stage: Callable[[str], None]) -> Loaded:
+    loads = 0
+
+    def load_scripted(enter_stage: Callable[[str], None]) -> Loaded:
+        nonlocal loads
+        loads += 1
         enter_stage("reading the script")
-        time.sleep(float(os.environ.get("SCRIPTED_LOAD_SECONDS", "0")))
+        time.sleep(
+            float(os.environ.get("SCRIPTED_LOAD_SECONDS" if loads == 1 else "SCRIPTED_RELOAD_SECONDS", "0"))
+        )
+        if loads > 1 and (message := os.environ.get("SCRIPTED_RELOAD_ERROR")):
+            raise RuntimeError(message)
         if message := os.environ.get("SCRIPTED_LOAD_ERROR"):
             raise ModelError(message)
         return scripted()
 
-    return loads
+    return load_scripted
 
 
 def __getattr__(name: str) -> Any:

@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator
 import gevent
 import pytest
 
-from neuroscope.server.inference import Inference, NativeThread, Once
+from neuroscope.server.inference import Inference, NativeThread
+from neuroscope.server.jobs import Once, Stoppable
 from neuroscope.server.problems import Problem
 
 
-class Telling:
+class Telling(Stoppable):
     """A job that yields numbers and writes down what happens to it."""
 
     def __init__(
         self, count: int = 3, *, fails: bool = False, wait: Callable[[], None] = lambda: None
     ) -> None:
-        self.cancelled = False
+        super().__init__()
         self.count = count
         self.fails = fails
         self.wait = wait
@@ -169,3 +170,115 @@ def test_a_result_that_was_stopped_half_way_is_none(inference: Inference) -> Non
     inference.cancel(job)
     with pytest.raises(Problem, match="given up"):
         job.wait()
+
+
+class Tokens(Telling):
+    """Asks before each number whether to go on, as the engine does, and makes one each time it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Semaphore(0)
+
+    def results(self) -> Iterator[int]:
+        number = 0
+        while not self.should_stop():
+            self.may_go_on.acquire()
+            yield number
+            number += 1
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_no_second_token_is_made_after_a_job_was_given_up(inference: Inference, written: int) -> None:
+    job = Tokens()
+    inference.submit(job)
+    for _ in range(written):
+        job.may_go_on.release()
+    with gevent.Timeout(10):
+        while len(job.received) < written or job.signs <= written:
+            gevent.sleep(0.001)
+    inference.cancel(job)
+    for _ in range(100):
+        job.may_go_on.release()
+    assert inference.wait_idle(10)
+    assert job.received == list(range(written + 1))
+    assert job.ends == [None]
+
+
+def test_a_sign_of_life_is_seen_for_every_question_and_none_while_idle(inference: Inference) -> None:
+    assert inference.pulse is None
+    job = Tokens()
+    inference.submit(job)
+    with gevent.Timeout(10):
+        while inference.pulse is None or job.signs == 0:
+            gevent.sleep(0.001)
+        first = inference.pulse
+        gevent.sleep(0.05)
+        assert inference.pulse == first
+        job.may_go_on.release()
+        while inference.pulse == first:
+            gevent.sleep(0.001)
+    inference.cancel(job)
+    job.may_go_on.release()
+    assert inference.wait_idle(10)
+    assert inference.pulse is None
+
+
+def test_with_another_thread_nothing_of_the_old_one_is_heard_and_everyone_is_told(
+    inference: Inference,
+) -> None:
+    goes_on = threading.Event()
+    old = inference._thread
+    hung, waiting = Telling(wait=lambda: goes_on.wait(60) and None), Telling()
+    inference.submit(hung)
+    inference.submit(waiting)
+    with gevent.Timeout(10):
+        while hung.thread is None:
+            gevent.sleep(0.001)
+    inference.replace_thread(
+        NativeThread(), running=Problem(500, "hung"), waiting=lambda: Problem(503, "restarting")
+    )
+    assert [str(end) for end in hung.ends + waiting.ends] == ["hung", "restarting"]
+    assert not inference.busy
+    after = Telling()
+    inference.submit(after)
+    assert inference.wait_idle(10)
+    assert (after.received, after.ends) == ([0, 1, 2], [None])
+    assert after.thread != hung.thread
+    goes_on.set()
+    with gevent.Timeout(10):
+        while len(old._pool):  # its thread has ended
+            gevent.sleep(0.01)
+    assert (hung.received, len(hung.ends), waiting.thread) == ([], 1, None)
+
+
+def test_a_thread_that_cannot_be_had_fails_its_job_and_not_the_queue() -> None:
+    class Refusing(NativeThread):
+        refusals = 1
+
+        def call(self, function, *args, **kwargs):  # type: ignore[no-untyped-def]
+            if self.refusals:
+                self.refusals -= 1
+                raise RuntimeError("can't start new thread")
+            return super().call(function, *args, **kwargs)
+
+    inference = Inference(Refusing(), 2)
+    failing, next_one = Telling(), Telling()
+    inference.submit(failing)
+    inference.submit(next_one)
+    assert inference.wait_idle(10)
+    assert str(failing.ends[0]) == "can't start new thread"
+    assert next_one.ends == [None]
+    assert inference.failures == 0
+
+
+def test_failures_are_counted_until_a_job_goes_well(inference: Inference) -> None:
+    for count in (1, 2, 3):
+        inference.submit(Telling(fails=True))
+        assert inference.wait_idle(10)
+        assert inference.failures == count
+    inference.submit(Telling(0))  # given up before its first result
+    assert inference.wait_idle(10)
+    assert inference.failures == 3
+    inference.submit(Telling())
+    assert inference.wait_idle(10)
+    assert inference.failures == 0
