@@ -131,7 +131,8 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
     enter_stage("loading the SAE")
     sae = load_pairing_sae(pairing, sae_file, device=str(backend.device), decoder=settings.serve.decoder)
     chat = ChatTokenizer(tokenizer, end_ids=backend.end_ids)
-    engine = Engine(backend, sae, chat, decoder=settings.serve.decoder)
+    serve = settings.serve
+    engine = Engine(backend, sae, chat, decoder=serve.decoder, prefix_cache_mb=serve.prefix_cache_mb)
     enter_stage("opening the results")
     used = fingerprint_of(pairing, model=source, tokenizer=tokenizer, sae=sae, sae_file=sae_file)
     chosen = settings.ranking

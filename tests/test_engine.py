@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from fakes.tiny import CONTEXT, D_MODEL, TINY_LAYER
 
-from neuroscope.engine import PREFILL_CELL, Engine, Sampling, Step
+from neuroscope.engine import PREFILL_CELL, EncodedToken, Engine, PromptCell, Sampling, Step
 from neuroscope.errors import ContextOverflowError, ModelError, PromptError
 from neuroscope.models.backend import Forward
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.hooks import residual_at
 from neuroscope.models.torch_backend import TorchBackend
+from neuroscope.prefill import Prefill
+from neuroscope.prefix import PrefixStore
 from neuroscope.sae import SparseActs, SparseAutoencoder, fvu, sparse
 
 Tiny = tuple[Any, Any]
@@ -123,6 +126,124 @@ def test_the_same_seed_gives_the_same_answer_with_and_without_a_cached_beginning
     prompt_length = len(engine.prepare(user(LONG)).ids)
     assert ran[0] == (prompt_length - 1) % PREFILL_CELL + 1 or ran[0] == PREFILL_CELL
     assert sum(ran[: -len(again)]) < prompt_length
+
+
+def test_two_talks_in_turn_get_the_answers_of_an_engine_that_reuses_nothing(engine: Engine) -> None:
+    whole = Engine(engine.backend, engine.sae, engine.chat, prefix_cache_mb=0)
+    one, other = [user(LONG)], [user("the " + LONG)]
+    asked = []
+    for _ in range(2):
+        asked += [talk[-1] for talk in (one, other, one)]
+        for talk in (one, other):
+            talk.append([*talk[-1], {"role": "assistant", "content": "goodbye"}, *user("and the user said")])
+    expected = [comparable(list(whole.generate(whole.prepare(talk), SAMPLED))) for talk in asked]
+    assert whole.reused_tokens == 0
+    found, reused = [], []
+    for talk in asked:
+        found.append(comparable(list(engine.generate(engine.prepare(talk), SAMPLED))))
+        reused.append(engine.reused_tokens)
+    assert found == expected
+    assert reused[:2] == [0, 0]
+    length = [len(engine.prepare(talk).ids) for talk in asked]
+    assert reused[2] == (length[0] - 1) // PREFILL_CELL * PREFILL_CELL
+    assert all(tokens >= length[0] // PREFILL_CELL * PREFILL_CELL for tokens in reused[3:])
+
+
+def readings(tokens: Sequence[EncodedToken]) -> list[tuple[Any, ...]]:
+    return [
+        (t.token_id, t.text, t.content, t.acts.indices.tolist(), t.acts.values.tolist(), t.fvu)
+        for t in tokens
+    ]
+
+
+def test_encode_uses_what_a_generation_ran_and_the_other_way_round(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = engine.prepare(user(LONG))
+    fresh = readings(engine.encode(prompt))
+    steps = comparable(list(engine.generate(prompt, SAMPLED)))
+    assert engine.reused_tokens >= PREFILL_CELL
+    list(engine.generate(engine.prepare("another"), SAMPLED))
+    monkeypatch.setattr(engine, "_prefill", Prefill(engine.backend, PrefixStore(10**9)))
+    assert comparable(list(engine.generate(prompt, SAMPLED))) == steps
+    assert engine.reused_tokens == 0
+    assert readings(engine.encode(prompt)) == fresh
+    assert engine.reused_tokens == (len(prompt.ids) - 1) // PREFILL_CELL * PREFILL_CELL
+
+
+def cells_and_steps(items: Iterable[PromptCell | Step]) -> tuple[list[PromptCell], list[Step]]:
+    """The items of a generation, its prompt's before its answer's."""
+    listed = list(items)
+    cells = [item for item in listed if isinstance(item, PromptCell)]
+    steps = [item for item in listed if isinstance(item, Step)]
+    assert listed == [*cells, *steps]
+    return cells, steps
+
+
+@pytest.mark.parametrize("text", ["hi", LONG, "🧿" * 40])
+def test_a_prompts_features_come_cell_by_cell_before_the_answer(engine: Engine, text: str) -> None:
+    prompt = engine.prepare(user(text))
+    plain = comparable(list(engine.generate(prompt, SAMPLED)))
+    acts, unexplained = full_pass(engine, prompt.ids)
+    for kind in ("reused, never encoded", "reused, encoded before", "run anew"):
+        if kind == "run anew":
+            engine = Engine(engine.backend, engine.sae, engine.chat)
+        cells, steps = cells_and_steps(engine.generate(prompt, SAMPLED, prompt_features=True))
+        assert comparable(steps) == plain
+        assert [cell.start for cell in cells] == list(range(0, len(prompt.ids), PREFILL_CELL))
+        tokens = [token for cell in cells for token in cell.tokens]
+        assert [token.token_id for token in tokens] == prompt.ids
+        assert [token.content for token in tokens] == prompt.content
+        assert "".join(t.text for t in tokens) == engine.chat.tokenizer.decode(prompt.ids)
+        for token, expected, value in zip(tokens, acts, unexplained, strict=True):
+            assert_same_features(token.acts, expected)
+            assert token.fvu == pytest.approx(value, rel=1e-3)
+        assert cells[0].before is None
+        for cell, after in pairwise(cells):
+            assert after.before is cell.tokens[-1].acts
+        assert_same_features(steps[0].producer, tokens[-1].acts)
+
+
+def test_a_prompts_features_come_while_it_runs(tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = tiny_engine.chat.encode_text("x" * 200).ids[:150]
+    ran: list[int] = []
+    forward = tiny_engine.backend.forward
+    monkeypatch.setattr(tiny_engine.backend, "forward", lambda ids: (ran.append(len(ids)), forward(ids))[1])
+    asked = iter([False, False, True])
+    items = tiny_engine.generate(
+        Prompt(ids, [True] * 150), SAMPLED, should_stop=lambda: next(asked), prompt_features=True
+    )
+    for sizes in ([64], [64, 64]):
+        cell = next(items)
+        assert isinstance(cell, PromptCell)
+        assert (len(cell.tokens), ran) == (64, sizes)
+    assert next(items, None) is None
+
+
+def test_features_of_a_prompt_that_nobody_asked_for_are_not_encoded(
+    tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    encode = tiny_engine.sae.encode
+    monkeypatch.setattr(tiny_engine.sae, "encode", lambda x: (rows.append(len(x)), encode(x))[1])
+    prompt = tiny_engine.prepare(user(LONG))
+    steps = list(tiny_engine.generate(prompt, SAMPLED))
+    assert rows == [1] * (len(steps) + 1)
+    rows.clear()
+    for _ in range(2):
+        list(tiny_engine.generate(prompt, SAMPLED, prompt_features=True))
+    rest = len(prompt.ids) % PREFILL_CELL
+    whole = len(prompt.ids) // PREFILL_CELL
+    answer = [1] * (len(steps) + 1)
+    assert rows == [*[PREFILL_CELL] * whole, rest, *answer, rest, *answer], "those kept are encoded once"
+
+
+def test_a_prompt_that_another_interrupts_says_so(tiny_engine: Engine) -> None:
+    items = tiny_engine.generate(tiny_engine.prepare(user(LONG)), SAMPLED, prompt_features=True)
+    next(items)
+    tiny_engine.encode(tiny_engine.prepare("hi"))
+    with pytest.raises(ModelError, match="Another prompt ran on this engine"):
+        list(items)
 
 
 def test_prompts_run_on_a_fixed_grid_and_stop_between_cells(
@@ -259,6 +380,12 @@ class Scripted:
     def rewind(self, length: int) -> int:
         self.length = 0
         return 0
+
+    def take(self, start: int, stop: int) -> None:
+        return None
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        raise AssertionError("nothing was taken")
 
 
 Say = Callable[..., list[Step]]

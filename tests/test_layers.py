@@ -40,6 +40,9 @@ LAYERS = {
     "autointerp": 4,
     "neuronpedia": 4,
     "engine": 4,
+    "prefill": 4,
+    "prefix": 4,
+    "steps": 4,
     "known": 4,
     "verify": 4,
     "scope": 4,
@@ -52,7 +55,7 @@ LAYERS = {
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
 
 OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "neuronpedia", "verify"}
-ONLINE = {"engine", "server", "wsgi"}
+ONLINE = {"engine", "prefill", "prefix", "server", "steps", "wsgi"}
 """The two halves meet in files: neither imports the other."""
 
 OWNERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -15,6 +15,14 @@ class Forward:
 
     logits: torch.Tensor  # [vocab] float32, the prediction after the last of the ids
     residual: torch.Tensor  # [len(ids), d_model] at the hooked layer, one row per id, in the model's dtype
+
+
+class Saved(Protocol):
+    """What a cache held at some positions, in a backend's own form. Dropping the last reference frees it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
 
 
 class Backend(Protocol):
@@ -37,3 +45,15 @@ class Backend(Protocol):
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` cached positions; returns how many are kept, which may be none."""
+
+    def take(self, start: int, stop: int) -> Saved | None:
+        """A copy of what is cached at positions `start` to `stop`, the cache unchanged.
+
+        None when a position cannot be told from those before it (recurrent state), or when there is no memory.
+        """
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Append what `take` gave, in order and at the positions it was taken from.
+
+        What follows is bit for bit what it would be, had the same ids run in the same passes.
+        """

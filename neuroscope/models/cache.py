@@ -2,17 +2,21 @@
 
 transformers' own dynamic cache copies every key and value for every token, and cannot be cut back once a
 sliding window is full. Here each layer has spare room that doubles, and keeps all positions: the attention
-mask, not the cache, hides what lies before a sliding window.
+mask, not the cache, hides what lies before a sliding window. So any positions can be copied out and put back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 FIRST_CAPACITY = 256
+CAPACITY_STEP = 64  # heads begin at multiples of this, so that what ran before moves no operand's alignment
 
 
 class GrowingLayer(DynamicLayer):  # type: ignore[misc]
@@ -39,7 +43,7 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def _grown(self, full: Tensor | None, new: Tensor, needed: int) -> Tensor:
-        capacity = max(FIRST_CAPACITY, 2 * needed)
+        capacity = max(FIRST_CAPACITY, -(-2 * needed // CAPACITY_STEP) * CAPACITY_STEP)
         grown = new.new_empty(*new.shape[:2], capacity, new.shape[-1])
         if full is not None:
             grown[:, :, : self.length] = full[:, :, : self.length]
@@ -67,3 +71,36 @@ def truncate(cache: Cache, length: int) -> int:
     for layer in cache.layers:
         layer.length = min(layer.length, length)
     return min(int(layer.length) for layer in cache.layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedPositions:
+    """Keys and values of some positions, apart from the cache they come from."""
+
+    tensors: tuple[Tensor, ...]  # keys, values of each layer in turn, [1, heads, positions, head_dim]
+    nbytes: int
+
+
+def copy_out(cache: Cache, start: int, stop: int) -> SavedPositions | None:
+    """A copy of positions `start` to `stop`; None for a cache that holds no single positions, or not these.
+
+    It is one block of memory: blocks of one size leave no holes when some are freed.
+    """
+    layers = cache.layers
+    if not all(isinstance(layer, GrowingLayer) and layer.length >= stop for layer in layers):
+        return None
+    parts = [kv[:, :, start:stop] for layer in layers for kv in (layer.keys, layer.values)]
+    block = parts[0].new_empty(sum(part.numel() for part in parts))
+    pieces = block.split([part.numel() for part in parts])
+    tensors = tuple(piece.view(part.shape) for piece, part in zip(pieces, parts, strict=True))
+    for tensor, part in zip(tensors, parts, strict=True):
+        tensor.copy_(part)
+    return SavedPositions(tensors, block.nbytes)
+
+
+def append(cache: Cache, saved: Sequence[SavedPositions]) -> None:
+    """Put positions from `copy_out` behind those in the cache."""
+    for number, layer in enumerate(cache.layers):
+        keys = [part.tensors[2 * number] for part in saved]
+        values = [part.tensors[2 * number + 1] for part in saved]
+        layer.update(torch.cat(keys, dim=-2), torch.cat(values, dim=-2))

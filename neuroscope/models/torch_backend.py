@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neuroscope.errors import ModelError
 from neuroscope.models.backend import Forward
-from neuroscope.models.cache import make_cache, truncate
+from neuroscope.models.cache import SavedPositions, append, copy_out, make_cache, truncate
 from neuroscope.models.context import context_length
 from neuroscope.models.hooks import residual_after, residual_at
 
@@ -80,6 +80,20 @@ class TorchBackend:
             self._cache = make_cache(self.model.config)
         self._length = kept
         return kept
+
+    @torch.inference_mode()
+    def take(self, start: int, stop: int) -> SavedPositions | None:
+        """A copy of the cached positions `start` to `stop`; None for recurrent caches, and without memory for it."""
+        try:
+            return copy_out(self._cache, start, stop)
+        except torch.OutOfMemoryError:
+            return None
+
+    @torch.inference_mode()
+    def restore(self, saved: Sequence[SavedPositions]) -> None:
+        """Append positions that `take` gave."""
+        append(self._cache, saved)
+        self._length += sum(part.tensors[0].shape[-2] for part in saved)
 
     def residuals(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The residual [batch, seq, d_model] of right-padded `ids` [batch, seq], `mask` True on real tokens.

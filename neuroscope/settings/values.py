@@ -223,6 +223,7 @@ class Serve:
     log_format: str
     log_level: str
     log_prompts: bool
+    prefix_cache_mb: int
 
 
 @dataclass(frozen=True, slots=True)
