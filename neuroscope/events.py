@@ -45,9 +45,46 @@ class FeatureActivation:
     """Features suppressed by the filter that rank above the last one kept."""
 
     def to_wire(self) -> dict[str, Any]:
-        wire = asdict(self)
-        wire["top_features"] = [asdict(feature) for feature in self.top_features]
-        return wire
+        return _wire_of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptToken:
+    """One token that the model was given, after ranking."""
+
+    token: str
+    """Its text, control tokens included; empty inside a character."""
+    token_id: int
+    position: int
+    """Position in the model's context."""
+    content: bool
+    """False for BOS, role headers and turn markers."""
+    l0: int | None
+    """Number of features active on the token, before any filter; None where there is no such position."""
+    fvu: float | None
+    top_features: tuple[ActiveFeature, ...]
+    filtered_count: int
+
+    def to_wire(self) -> dict[str, Any]:
+        return _wire_of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PromptActivation:
+    """Successive tokens of one prompt; sent when they have run, and only when the request asked for them.
+
+    The tokens of all such events of a completion are its prompt as the model reads it.
+    """
+
+    event: ClassVar[str] = "prompt_activation"
+
+    completion_id: str
+    layer: int
+    tokens: tuple[PromptToken, ...]
+
+    def to_wire(self) -> dict[str, Any]:
+        tokens = [token.to_wire() for token in self.tokens]
+        return {"completion_id": self.completion_id, "layer": self.layer, "tokens": tokens}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +120,19 @@ class GenerationError:
         return asdict(self)
 
 
-FeatureEvent = FeatureActivation | GenerationComplete | GenerationError
+FeatureEvent = FeatureActivation | PromptActivation | GenerationComplete | GenerationError
+
+
+def _wire_of(token: FeatureActivation | PromptToken) -> dict[str, Any]:
+    """Its fields, and those of its features; `dataclasses.asdict` copies every number, and takes ten times as long."""
+    wire = {name: getattr(token, name) for name in token.__slots__}
+    wire["top_features"] = [
+        {
+            "index": feature.index,
+            "label": feature.label,
+            "activation": feature.activation,
+            "surprise": feature.surprise,
+        }
+        for feature in token.top_features
+    ]
+    return wire

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from neuroscope.sae.autoencoder import SparseActs
+if TYPE_CHECKING:
+    from neuroscope.sae.autoencoder import SparseActs
 
 
 class TokenLogprob(NamedTuple):

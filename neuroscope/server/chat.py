@@ -80,10 +80,13 @@ def _complete(service: Service, read: Callable[[Fields], CompletionRequest], sha
 
 
 def _begin(service: Service, asked: CompletionRequest, shape: Shape) -> Generation:
+    service.log_prompt(asked.asked)
     prepare = partial(service.loaded.engine.prepare, asked.asked)
     try:
         prompt, release = service.admit(prepare, partial(ClientWatch, request.environ))
-        return service.begin(shape.prefix, prompt, asked.sampling, release)
+        return service.begin(
+            shape.prefix, prompt, asked.sampling, release, prompt_features=asked.prompt_features
+        )
     except PromptError as error:
         raise from_prompt_error(error, asked.prompt_field, asked.limit_field) from error
 

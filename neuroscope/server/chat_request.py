@@ -35,6 +35,8 @@ class CompletionRequest:
     model: str | None
     stream: bool
     include_usage: bool
+    prompt_features: bool
+    """The features stream gets the prompt's tokens too."""
     sampling: Sampling
 
 
@@ -96,6 +98,7 @@ def _request(
         model=fields.string(body, "model"),
         stream=fields.boolean(body, "stream"),
         include_usage=_include_usage(body),
+        prompt_features=_prompt_features(body),
         sampling=sampling,
     )
 
@@ -117,6 +120,20 @@ def _messages(body: Fields) -> list[Any]:
 def _include_usage(body: Fields) -> bool:
     name = "stream_options.include_usage"
     return fields.boolean({name: fields.mapping(body, "stream_options").get("include_usage")}, name)
+
+
+def _prompt_features(body: Fields) -> bool:
+    """Of our own extension: here no other client sends what we do not know, so an unknown key is a slip."""
+    own = fields.mapping(body, "neuroscope")
+    unknown = [key for key in own if key != "prompt_features"]
+    if unknown:
+        raise bad_request(
+            f"'neuroscope' has the key {shown(unknown[0])}; it may have 'prompt_features'.",
+            f"neuroscope.{unknown[0]}"[:100],
+            "unknown_parameter",
+        )
+    name = "neuroscope.prompt_features"
+    return fields.boolean({name: own.get("prompt_features")}, name)
 
 
 def _stop(body: Fields) -> tuple[str, ...]:

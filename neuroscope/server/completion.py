@@ -14,7 +14,7 @@ from neuroscope.server.generation import Generation
 from neuroscope.server.problems import Problem
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Step
+    from neuroscope.steps import Step
 
 log = logging.getLogger(__name__)
 
@@ -173,13 +173,14 @@ class Completion:
             **extra,
         }
 
-    def _usage(self, steps: Iterable[Step]) -> dict[str, int]:
+    def _usage(self, steps: Iterable[Step]) -> dict[str, Any]:
         prompt_tokens = len(self._generation.prompt.ids)
         sampled = sum(not step.is_end for step in steps)
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": sampled,
             "total_tokens": prompt_tokens + sampled,
+            "prompt_tokens_details": {"cached_tokens": self._generation.cached_tokens},
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from neuroscope.server.tickets import LIFETIME_S
 from neuroscope.server.views import PARAMETERS, View, read_view
 
 if TYPE_CHECKING:
-    from neuroscope.engine import EncodedToken
+    from neuroscope.steps import EncodedToken
 
 MAX_FOUND = 500
 EXAMPLES_SHOWN = 20
@@ -170,17 +169,7 @@ def _refuse_unknown(body: fields.Fields) -> None:
 
 
 def _encoded(service: Service, view: View, position: int, token: EncodedToken) -> dict[str, Any]:
-    shown, filtered_count = service.writer.features(token.acts, view.ranking)
-    return {
-        "token": token.text,
-        "token_id": token.token_id,
-        "position": position,
-        "content": token.content,
-        "l0": len(token.acts.indices),
-        "fvu": wire.finite(token.fvu),
-        "top_features": [asdict(feature) for feature in shown],
-        "filtered_count": filtered_count,
-    }
+    return service.writer.prompt_token(position, token, token.acts, view).to_wire()
 
 
 def _search(service: Service, text: str, limit: int) -> list[dict[str, Any]]:

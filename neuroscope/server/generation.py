@@ -19,13 +19,15 @@ from neuroscope.server.jobs import Stoppable
 from neuroscope.server.metrics import AnswerMeter, Metrics
 from neuroscope.server.note import note_answer
 from neuroscope.server.problems import Problem
-from neuroscope.server.stream import FeatureStream, GeneratedToken
+from neuroscope.server.stream import FeatureStream, GeneratedToken, ReadPrompt
+from neuroscope.steps import PromptCell
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Step
+    from neuroscope.engine import Engine
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.server.loaded import Loaded
+    from neuroscope.steps import Step
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +48,21 @@ class Generation(Stoppable):
         stream: FeatureStream,
         metrics: Metrics,
         release: Callable[[], None],
+        prompt_features: bool = False,
     ) -> None:
         super().__init__()
         self.completion_id = completion_id
         self.model = loaded.model
         self.prompt = prompt
         self.shutting_down = False
+        self.cached_tokens = 0
+        """Tokens of the prompt that an earlier request ran; known with the first token."""
         self._layer = loaded.layer
         self._degraded = loaded.degraded
-        self._steps: Iterator[Step] = loaded.engine.generate(prompt, sampling, should_stop=self.should_stop)
+        self._engine: Engine | None = loaded.engine
+        self._results: Iterator[PromptCell | Step] = loaded.engine.generate(
+            prompt, sampling, should_stop=self.should_stop, prompt_features=prompt_features
+        )
         self._stream = stream
         self._release = release
         self._meter = AnswerMeter(metrics)
@@ -63,10 +71,20 @@ class Generation(Stoppable):
         self._finish_reason: str | None = None
         self._unread: Queue[Step | Problem | None] = Queue()
 
-    def results(self) -> Iterator[Step]:
-        return self._steps
+    def results(self) -> Iterator[PromptCell | Step]:
+        engine = self._engine
+        assert engine is not None
+        for result in self._results:
+            self.cached_tokens = engine.reused_tokens
+            yield result
 
-    def receive(self, step: Step) -> None:
+    def receive(self, result: PromptCell | Step) -> None:
+        if isinstance(result, PromptCell):
+            self._stream.publish(ReadPrompt(self.completion_id, self._layer, result))
+        else:
+            self._receive_step(result)
+
+    def _receive_step(self, step: Step) -> None:
         self.total_tokens += not step.is_end
         self._meter.step(step)
         self._stream.publish(GeneratedToken(self.completion_id, self._layer, step))
@@ -76,7 +94,7 @@ class Generation(Stoppable):
 
     def finish(self, error: BaseException | None) -> None:
         self._release()
-        self._steps = iter(())  # it holds the engine, and a slow reader may hold this for long
+        self._engine, self._results = None, iter(())  # a slow reader may hold this for long
         if error is not None:
             self._meter.end("error")
         if isinstance(error, Problem):  # said in the log by whoever gave the model up

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+import gevent
+
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.generation import Generation
 from neuroscope.server.inference import Inference, NativeThread
@@ -21,18 +23,19 @@ from neuroscope.server.jobs import Once
 from neuroscope.server.loaded import Load, Loaded
 from neuroscope.server.metrics import Metrics
 from neuroscope.server.problems import Problem
-from neuroscope.server.stream import Entry, FeatureStream
+from neuroscope.server.stream import Entry, FeatureStream, ReadPrompt
 from neuroscope.server.subscribers import Subscribers
 from neuroscope.server.tickets import Tickets
 from neuroscope.server.views import EventWriter, View
 from neuroscope.server.watchdog import NoEngine, Sickness
 
 if TYPE_CHECKING:
-    from neuroscope.engine import EncodedToken, Engine
+    from neuroscope.engine import Engine
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
     from neuroscope.settings import Serve
+    from neuroscope.steps import EncodedToken
 
 log = logging.getLogger(__name__)
 
@@ -108,12 +111,18 @@ class Service:
         return self._writer
 
     def write_event(self, entry: Entry, view: View) -> bytes:
-        return self.writer.write(entry, view)
+        block = self.writer.write(entry, view)
+        if isinstance(entry.published, ReadPrompt):  # many tokens at once: others may go on in between
+            gevent.sleep(0)
+        return block
+
+    def log_prompt(self, asked: list[Any] | str) -> None:
+        """Where `serve.log_prompts` asks for it."""
+        if self.serve.log_prompts:
+            log.info("prompt: %s", json.dumps(asked, ensure_ascii=False))
 
     def prepare(self, asked: list[Any] | str) -> Prompt:
         """Tokenize away from the hub. Raises PromptError."""
-        if self.serve.log_prompts:
-            log.info("prompt: %s", json.dumps(asked, ensure_ascii=False))
         return self.tokenizing.call(self.loaded.engine.prepare, asked)
 
     def admit(self, prepare: Callable[[], Prompt], watch: Watch) -> tuple[Prompt, Callable[[], None]]:
@@ -138,7 +147,13 @@ class Service:
         return prompt, release
 
     def begin(
-        self, prefix: str, prompt: Prompt, sampling: Sampling, release: Callable[[], None]
+        self,
+        prefix: str,
+        prompt: Prompt,
+        sampling: Sampling,
+        release: Callable[[], None],
+        *,
+        prompt_features: bool = False,
     ) -> Generation:
         """Queue one answer. `release` gives its place in the queue back when it has ended.
 
@@ -159,6 +174,7 @@ class Service:
                 stream=self.stream,
                 metrics=self.metrics,
                 release=ended,
+                prompt_features=prompt_features,
             )
         except BaseException:
             release()

@@ -18,7 +18,7 @@ from gevent.event import Event
 from neuroscope.events import GenerationComplete, GenerationError
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Step
+    from neuroscope.steps import PromptCell, Step
 
 _IDENTIFIER = re.compile(r"(?:(?P<epoch>[0-9a-f]{1,32})-)?(?P<sequence>[0-9]{1,15})", re.ASCII)
 
@@ -32,7 +32,16 @@ class GeneratedToken:
     step: Step
 
 
-Published = GeneratedToken | GenerationComplete | GenerationError
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadPrompt:
+    """Successive tokens of one answer's prompt, likewise."""
+
+    completion_id: str
+    layer: int
+    cell: PromptCell
+
+
+Published = GeneratedToken | ReadPrompt | GenerationComplete | GenerationError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

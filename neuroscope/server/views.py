@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from neuroscope.errors import ConfigError
-from neuroscope.events import ActiveFeature, FeatureActivation
+from neuroscope.events import ActiveFeature, FeatureActivation, FeatureEvent, PromptActivation, PromptToken
 from neuroscope.ranking import FILTERS, Ranking, select
 from neuroscope.server import wire
 from neuroscope.server.problems import bad_request
 from neuroscope.server.queries import read_number, read_whole, wrong
-from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
+from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken, Published, ReadPrompt
 
 if TYPE_CHECKING:
     from neuroscope.ranking import FiringStats
     from neuroscope.sae.autoencoder import SparseActs
+    from neuroscope.steps import EncodedToken
 
 ALIGNMENTS = ("own", "producer")
 MAX_TOP_K = 1000
@@ -36,7 +37,10 @@ class View:
 
     ranking: Ranking
     align: str = "own"
-    """own: the features of the token's own position; producer: of the position it was sampled from."""
+    """own: the features of the token's own position; producer: of the position before, which it was sampled from.
+
+    A prompt's tokens were given and not sampled; their producer is the position whose prediction they followed.
+    """
 
 
 def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
@@ -71,21 +75,26 @@ class EventWriter:
         stream: FeatureStream,
         *,
         kept: int = 1024,
+        kept_bytes: int = 32_000_000,
     ) -> None:
         self._labels = labels
         self._stats = stats
         self._stream = stream
         self._kept = kept
+        self._kept_bytes = kept_bytes
         self._written: OrderedDict[tuple[int, View | None], bytes] = OrderedDict()
+        self._bytes = 0
 
     def write(self, entry: Entry, view: View) -> bytes:
-        is_token = isinstance(entry.published, GeneratedToken)
-        key = (entry.sequence, view if is_token else None)
+        is_ranked = isinstance(entry.published, GeneratedToken | ReadPrompt)
+        key = (entry.sequence, view if is_ranked else None)
         block = self._written.get(key)
         if block is None:
             block = self._written[key] = self._block(entry, view)
-            if len(self._written) > self._kept:
-                self._written.popitem(last=False)
+            self._bytes += len(block)
+            while len(self._written) > self._kept or self._bytes > self._kept_bytes:
+                _, oldest = self._written.popitem(last=False)
+                self._bytes -= len(oldest)
         return block
 
     def features(self, acts: SparseActs, ranking: Ranking) -> tuple[tuple[ActiveFeature, ...], int]:
@@ -100,10 +109,38 @@ class EventWriter:
         )
         return shown, selection.filtered_count
 
+    def prompt_token(
+        self, position: int, token: EncodedToken, acts: SparseActs | None, view: View
+    ) -> PromptToken:
+        """A given token with `acts`, those of the position that the view aligns it with; None before the first."""
+        features, filtered_count = ((), 0) if acts is None else self.features(acts, view.ranking)
+        return PromptToken(
+            token=token.text,
+            token_id=token.token_id,
+            position=position,
+            content=token.content,
+            l0=None if acts is None else len(acts.indices),
+            fvu=wire.finite(token.fvu) if view.align == "own" else None,
+            top_features=features,
+            filtered_count=filtered_count,
+        )
+
     def _block(self, entry: Entry, view: View) -> bytes:
-        published = entry.published
-        event = self._activation(published, view) if isinstance(published, GeneratedToken) else published
+        event = self._event(entry.published, view)
         return wire.event(event.event, event.to_wire(), self._stream.identifier(entry.sequence))
+
+    def _event(self, published: Published, view: View) -> FeatureEvent:
+        if isinstance(published, GeneratedToken):
+            return self._activation(published, view)
+        return self._prompt(published, view) if isinstance(published, ReadPrompt) else published
+
+    def _prompt(self, read: ReadPrompt, view: View) -> PromptActivation:
+        cell = read.cell
+        own = [token.acts for token in cell.tokens]
+        acts = own if view.align == "own" else [cell.before, *own[:-1]]
+        rows = enumerate(zip(cell.tokens, acts, strict=True), cell.start)
+        tokens = tuple(self.prompt_token(position, *row, view) for position, row in rows)
+        return PromptActivation(read.completion_id, read.layer, tokens)
 
     def _activation(self, token: GeneratedToken, view: View) -> FeatureActivation:
         step, is_own = token.step, view.align == "own"

@@ -8,6 +8,8 @@ The last message (or the prompt) is the script: options in brackets, then the wo
     [gil=60]        as hang, and Python stands still meanwhile: nothing else of the process runs
     [die]           an exception, now and at every later call until the engine is made anew
     [tokenize=9]    seconds that the prompt takes to be made
+
+The prompt's own tokens are its words; position n has the features of the answer's token n. The first is scaffold.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ from neuroscope.models.conversation import clean_text, read_messages
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.server.loaded import Loaded
 from neuroscope.stats import CalibrationStats
+from neuroscope.steps import EncodedToken, PromptCell
 
 WIDTH = 32
 LAYER = 7
 CONTEXT = 256
+CELL = 64
+"""As `engine.PREFILL_CELL`; `test_scripted.py` holds them together."""
 ALWAYS_ON = 3
 """Fires on every token of every text, so that the frequency filter hides it."""
 
@@ -80,6 +85,8 @@ class Script:
 
     ids: list[int]
     tokens: list[bytes]
+    words: list[str]
+    """The texts of `ids`."""
     options: dict[str, float] = field(default_factory=dict)
 
 
@@ -98,6 +105,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.generations = 0
         self.sae_clock = SimpleNamespace(count=0, seconds=0.0)
+        self.reused_tokens = 0
         self.is_dead = False
 
     @property
@@ -112,7 +120,8 @@ class ScriptedEngine:
         self, script: Script, *, should_stop: Callable[[], bool] = lambda: False
     ) -> list[ScriptedToken]:
         """A token a word, after [prefill] and [hang]."""
-        if not self._prefilled(script, should_stop):
+        ran = list(self._prefill(script, should_stop))
+        if len(ran) * CELL < len(script.ids):
             return []
         return [
             ScriptedToken(n, word.decode(), True, acts_of(n), 0.125) for n, word in enumerate(script.tokens)
@@ -124,21 +133,32 @@ class ScriptedEngine:
         words = re.sub(r"\[[^\]]*\]", "", text).encode()
         tokens = [bytes([b]) for b in words] if "chars" in options else re.findall(rb"\s*\S+", words)
         time.sleep(options.get("tokenize", 0))
-        return Script(list(range(len(text.split()))), tokens, options)
+        words_of_prompt = re.findall(r"\s*\S+", text)
+        return Script(list(range(len(words_of_prompt))), tokens, words_of_prompt, options)
 
     def generate(
-        self, script: Script, sampling: Sampling, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> Iterator[ScriptedStep]:
+        self,
+        script: Script,
+        sampling: Sampling,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        prompt_features: bool = False,
+    ) -> Iterator[PromptCell | ScriptedStep]:
         used, wanted = len(script.ids), sampling.max_tokens or 1
         if used + wanted > CONTEXT:
             raise ContextOverflowError(used, wanted, CONTEXT)
-        return self._generate(script, sampling, should_stop)
+        return self._generate(script, sampling, should_stop, prompt_features)
 
     def _generate(
-        self, script: Script, sampling: Sampling, should_stop: Callable[[], bool]
-    ) -> Iterator[ScriptedStep]:
+        self, script: Script, sampling: Sampling, should_stop: Callable[[], bool], prompt_features: bool
+    ) -> Iterator[PromptCell | ScriptedStep]:
         self.generations += 1
-        if not self._prefilled(script, should_stop):
+        ran = 0
+        for start in self._prefill(script, should_stop):
+            ran = start + CELL
+            if prompt_features:
+                yield _prompt_cell(script, start)
+        if ran < len(script.ids):
             return
         pending = b""
         limit = min(sampling.max_tokens or CONTEXT, len(script.tokens) + 1)
@@ -175,19 +195,30 @@ class ScriptedEngine:
             if finish is not None:
                 return
 
-    def _prefilled(self, script: Script, should_stop: Callable[[], bool]) -> bool:
+    def _prefill(self, script: Script, should_stop: Callable[[], bool]) -> Iterator[int]:
+        """Where each cell of the prompt begins, as it has run; fewer when stopped."""
         self.is_dead |= "die" in script.options
         if self.is_dead:
             raise RuntimeError("the engine is dead")
         time.sleep(script.options.get("hang", 0))
         if "gil" in script.options:
             ctypes.PyDLL(None).sleep(int(script.options["gil"]))
+        cells = range(0, len(script.ids), CELL)
         started = time.monotonic()
-        while time.monotonic() < started + script.options.get("prefill", 0):
-            time.sleep(0.01)
-            if should_stop():
-                return False
-        return True
+        for number, start in enumerate(cells, 1):
+            while time.monotonic() < started + script.options.get("prefill", 0) * number / len(cells):
+                time.sleep(0.01)
+                if should_stop():
+                    return
+            yield start
+
+
+def _prompt_cell(script: Script, start: int) -> PromptCell:
+    tokens = [
+        EncodedToken(script.ids[n], script.words[n], n > 0, acts_of(n), 0.25)  # type: ignore[arg-type]
+        for n in range(start, min(start + CELL, len(script.ids)))
+    ]
+    return PromptCell(start, tuple(tokens), acts_of(start - 1) if start else None)  # type: ignore[arg-type]
 
 
 def _alternatives(token: bytes) -> tuple[Alternative, ...]:

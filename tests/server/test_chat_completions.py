@@ -50,7 +50,12 @@ def test_chat_completions_openai_compat(server: Server) -> None:
             "finish_reason": "stop",
         }
     ]
-    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+    assert answer["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": 3,
+        "total_tokens": 6,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
 
 
 def test_chat_completions_streaming(server: Server) -> None:

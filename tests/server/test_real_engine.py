@@ -97,6 +97,60 @@ def test_every_token_has_its_event_and_the_tokens_are_the_answer(tiny: Server) -
         assert {e.data["completion_id"] for e in events} == {answer["id"]}
 
 
+def test_a_talk_that_another_interrupts_runs_only_what_is_new(tiny: Server) -> None:
+    """As when Open WebUI asks for a title between two turns; `cached_tokens` says what did not run again."""
+    talk: list[dict[str, Any]] = [{"role": "user", "content": "the user said hello " * 24}]
+
+    def ask(messages: list[dict[str, Any]]) -> dict[str, Any]:
+        body = {"messages": messages, **SEEDED, "max_tokens": 8}
+        whole: dict[str, Any] = http.post(f"{tiny.chat_url}/v1/chat/completions", json=body).json()
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        lines = http.post(f"{tiny.chat_url}/v1/chat/completions", json=body).text.split("\n\n")
+        usage = json.loads(lines[-3].removeprefix("data: "))["usage"]
+        totals = {"prompt_tokens", "completion_tokens", "total_tokens"}
+        assert {name: usage[name] for name in totals} == {name: whole["usage"][name] for name in totals}
+        grid = (usage["prompt_tokens"] - 1) // 64 * 64
+        assert usage["prompt_tokens_details"] == {"cached_tokens": grid}, "the same prompt just ran"
+        return whole
+
+    first = ask(talk)
+    length = first["usage"]["prompt_tokens"]
+    assert first["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+    assert length > 64
+    ask([{"role": "user", "content": "a title for this talk, please: " + "goodbye " * 40}])
+    talk += [{"role": "assistant", "content": "hello"}, {"role": "user", "content": "and the model"}]
+    assert ask(talk)["usage"]["prompt_tokens_details"]["cached_tokens"] == length // 64 * 64
+
+
+def test_a_prompts_features_are_those_of_the_text_it_is(tiny: Server, tiny_engine: Engine) -> None:
+    """Both times: run, and taken from what was kept. `encode` on an engine of its own is the oracle."""
+    content = "a prompt of its own " * 20
+    prompt = tiny_engine.prepare([{"role": "user", "content": content}])
+    expected = tiny_engine.encode(prompt)
+    own = {"neuroscope": {"prompt_features": True}, "max_tokens": 2}
+    plain, _ = events_of(tiny, "", content, **SEEDED)
+    for _ in range(2):
+        answer, events = events_of(tiny, f"?filter=none&top_k={D_SAE}", content, **{**SEEDED, **own})
+        assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] >= 64
+        cells = [event.data["tokens"] for event in events if event.name == "prompt_activation"]
+        assert [event.name for event in events[: len(cells)]] == ["prompt_activation"] * len(cells)
+        tokens = [token for cell in cells for token in cell]
+        assert [token["token_id"] for token in tokens] == prompt.ids
+        assert [token["content"] for token in tokens] == prompt.content
+        rendered = tiny_engine.chat.tokenizer.decode(prompt.ids)
+        assert "".join(token["token"] for token in tokens) == rendered
+        for token, encoded in zip(tokens, expected, strict=True):
+            shown = {f["index"]: f["activation"] for f in token["top_features"]}
+            assert sorted(shown) == encoded.acts.indices.tolist()
+            np.testing.assert_allclose(
+                [shown[i] for i in encoded.acts.indices], encoded.acts.values, rtol=1e-4
+            )
+            assert token["l0"] == len(encoded.acts.indices)
+            assert token["fvu"] == pytest.approx(encoded.fvu, rel=1e-3)
+        text = answer["choices"][0]["message"]["content"]
+        assert plain["choices"][0]["message"]["content"].startswith(text)
+
+
 def test_a_stop_string_is_cut_alike_in_both_modes_and_in_the_events(tiny: Server) -> None:
     whole = tiny.chat("hello", **SEEDED).json()["choices"][0]["message"]["content"]
     stop = whole[len(whole) // 2 : len(whole) // 2 + 3]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-from scripted import ScriptedEngine, ScriptedStep, ScriptedToken
+from scripted import CELL, ScriptedEngine, ScriptedStep, ScriptedToken
 
-from neuroscope.engine import EncodedToken, Engine, Step
+from neuroscope.engine import PREFILL_CELL, EncodedToken, Engine, Step
 
 
 def test_the_scripted_step_has_the_engines_fields() -> None:
@@ -22,3 +22,8 @@ def test_the_scripted_engine_is_called_as_the_engine_is() -> None:
         assert [parameter.kind for parameter in own] == [parameter.kind for parameter in real]
         keywords = [p.name for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY]
         assert keywords == [p.name for p in real if p.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def test_the_scripted_engine_has_the_attributes_that_the_server_reads(tiny_engine: Engine) -> None:
+    assert tiny_engine.reused_tokens == ScriptedEngine().reused_tokens == 0
+    assert CELL == PREFILL_CELL
