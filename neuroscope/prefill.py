@@ -30,8 +30,8 @@ class Prefill:
 
     def begin(self, ids: Sequence[int]) -> Run:
         """Cut the cache back to what can be used for `ids` and fill it up from the store; ends the run before."""
-        grid = [ids[at : at + PREFILL_CELL] for at in range(0, len(ids) - PREFILL_CELL, PREFILL_CELL)]
-        # the last id is always left to run: its logits are wanted
+        end = len(ids) - PREFILL_CELL  # the last id is always left to run: its logits are wanted
+        grid = [ids[at : at + PREFILL_CELL] for at in range(0, end, PREFILL_CELL)]
         if self.store.capacity == 0:
             grid = []
         kept = self.store.find(grid)
@@ -76,9 +76,8 @@ class Prefill:
         self._path = self._path[:cells]
 
     def _restore(self, kept: list[Cell]) -> None:
-        missing = [cell.saved for cell in kept[len(self._path) :] if cell.saved is not None]
         try:
-            self.backend.restore(missing)
+            self.backend.restore([cell.saved for cell in kept[len(self._path) :]])
         except BaseException as error:
             self._forget(error)
             raise

@@ -102,14 +102,14 @@ def test_in_every_order_the_numbers_are_those_of_a_fresh_run(load: Load, family:
     reused = 0
     for store in (room, tight):
         prefill = Prefill(TorchBackend(model, None, 2), store)
-        for number in [*range(len(prompts)), *(pick.randrange(len(prompts)) for _ in range(15))]:
+        for number in [*range(len(prompts)), *(pick.randrange(len(prompts)) for _ in range(8))]:
             found = run(prefill, prompts[number])
             assert_same(found, expected[number])
             assert store.used <= store.capacity
             reused += found.reused
         tight.capacity = room.used // 3  # room for some cells only
     assert len(tight) < len(room)
-    assert reused > 20 * PREFILL_CELL
+    assert reused > 15 * PREFILL_CELL
 
 
 def test_a_talk_interrupted_by_another_runs_only_what_is_new(load: Load) -> None:
