@@ -1,7 +1,8 @@
 """Time to the first token of a chat's tenth turn, with and without the beginnings of prompts that were kept.
 
 Another chat takes turns with it, so nothing is left of it in the model's own cache. Two engines on one model run the
-same prompts in alternation; every repetition asks something else in the last turn, so that it is new each time.
+same prompts in alternation. In every repetition the last answer begins otherwise, so that it and the last question are
+as new to the store as they are in a chat.
 
     python bench/prefix_reuse.py smollm2-135m
 """
@@ -94,7 +95,8 @@ def main() -> None:
     times: dict[str, list[float]] = {"with": [], "without": []}
     ran: list[int] = []
     for about in LAST[: options.repeat]:
-        prompt = reusing.prepare([*talk, question(about)])
+        said = {"role": "assistant", "content": f"About {about}: {talk[-1]['content']}"}
+        prompt = reusing.prepare([*talk[:-1], said, question(about)])
         between = reusing.prepare([*other, question(about)])
         seconds_to_first(reusing, between)
         times["with"].append(seconds_to_first(reusing, prompt))

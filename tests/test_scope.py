@@ -105,6 +105,17 @@ def test_load_gives_what_the_pairing_file_says(home: Path) -> None:
     assert scope.engine.backend.layer == TINY_LAYER
     assert scope.engine.sae.d_sae == D_SAE
     assert scope.ranking == Ranking(filter="frequency", threshold=0.5, top_k=10)
+    assert scope.engine.prefix.capacity == 512_000_000
+
+
+def test_a_notebook_bounds_or_turns_off_what_is_kept_of_prompts(home: Path) -> None:
+    scope = neuroscope.load(overrides={"serve.prefix_cache_mb": 0})
+    found = []
+    for _ in range(2):
+        found.append(scope.encode("the user said hello " * 20))
+        assert scope.engine.reused_tokens == 0
+    assert found[0] == found[1]
+    assert scope.engine.prefix.used == 0
 
 
 def test_missing_results_are_said_with_the_command_that_makes_them(home: Path) -> None:
