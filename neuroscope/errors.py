@@ -77,16 +77,19 @@ class ContextOverflowError(PromptError):
         return self.prompt_tokens + min(self.max_tokens, 1) > self.context_length
 
     def sentence(self, prompt: str, limit: str) -> str:
-        """What is wrong, where the prompt and the number of tokens asked for are known by these names."""
+        """What is wrong, where the prompt and the number of tokens asked for are known by these names.
+
+        LiteLLM (so aider) and LangChain know this error by "maximum context length is" and "prompt is too long".
+        """
         context = (
-            f"This model's context is {self.context_length} tokens and {prompt} has {self.prompt_tokens}"
+            f"This model's maximum context length is {self.context_length} tokens and {prompt} has "
+            f"{self.prompt_tokens}"
         )
         if not self.prompt_is_too_long:
             room = self.context_length - self.prompt_tokens
             return f"{context}, but {limit} is {shown(self.max_tokens)}. Lower {limit} to {room} or less."
-        if self.max_tokens:
-            return f"{context}, which leaves no room for an answer. Shorten {prompt}."
-        return f"{context}. Shorten {prompt}."
+        room = ", there is no room for an answer" if self.max_tokens else ""
+        return f"{context}: the prompt is too long{room}. Shorten {prompt}."
 
 
 class CorpusError(NeuroscopeError):

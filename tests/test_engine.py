@@ -334,7 +334,9 @@ def test_prompt_and_answer_must_fit_the_context(
     if fits:
         assert next(tiny_engine.generate(prompt, Sampling(max_tokens=max_tokens, temperature=0)))
         return
-    with pytest.raises(ContextOverflowError, match=f"context is {CONTEXT} tokens and the prompt has {used}"):
+    with pytest.raises(
+        ContextOverflowError, match=f"context length is {CONTEXT} tokens and the prompt has {used}"
+    ):
         tiny_engine.generate(prompt, Sampling(max_tokens=max_tokens))
 
 

@@ -323,7 +323,10 @@ def test_a_prompt_over_the_context_is_refused_with_the_numbers(server: Server) -
         response = server.chat("word " * 256, stream=stream, max_tokens=1)
         error = assert_is_error(response, 400)
         assert error["code"] == "context_length_exceeded"
-        assert "context is 256 tokens and 'messages' has 256, which leaves no room" in error["message"]
+        assert (
+            "context length is 256 tokens and 'messages' has 256: the prompt is too long, there is no room"
+            in error["message"]
+        )
         assert error["param"] == "messages"
     for limit in ("max_tokens", "max_completion_tokens"):
         error = assert_is_error(server.chat("hello", **{limit: 10**20}), 400)
