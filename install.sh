@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Makes .venv with everything the project and its tests need, through the user's own pip configuration.
+# Makes .venv with everything the project needs, through the user's own pip configuration; `./install.sh clients`
+# adds the other people's clients that the tests run.
 # Says what is missing in words: a Python that is too old, no venv module, no disk, no network.
 # PYTHON=/path/to/python chooses the interpreter. Nothing outside .venv is touched.
 set -euo pipefail
 cd "$(dirname "$0")"
 
+extras="dev${1:+,$1}"
+what="into .venv"
 needed_gb=4 # with a CPU build of PyTorch .venv takes 2 GB, and pip unpacks beside it
+if [ -n "${1:-}" ] && [ -e .venv/installed ]; then
+    what="the extra '$1' into .venv"
+    needed_gb=1
+fi
 oldest="3.11"
 
 stop() {
@@ -55,12 +62,12 @@ Neuroscope uses your own pip configuration (.venv/bin/python -m pip config list)
 
 python=$(find_python)
 check_disk
-printf 'neuroscope: installing into .venv with %s (some minutes the first time)\n' "$("$python" --version 2>&1)" >&2
+printf 'neuroscope: installing %s with %s (some minutes the first time)\n' "$what" "$("$python" --version 2>&1)" >&2
 
 # An interrupted installation is continued; a .venv whose Python is gone is made anew.
 .venv/bin/python -c '' 2>/dev/null || "$python" -m venv --clear .venv >&2 ||
     stop "Python's own venv module does not work here. On Debian and Ubuntu: apt install python3-venv"
 
-.venv/bin/python -m pip install -c constraints.txt -e '.[dev]' 2>&1 | tee .venv/install.log >&2 ||
+.venv/bin/python -m pip install ${1:+--quiet} -c constraints.txt -e ".[$extras]" 2>&1 | tee .venv/install.log >&2 ||
     explain_failure .venv/install.log
-touch .venv/installed
+touch .venv/installed ${1:+".venv/$1"}

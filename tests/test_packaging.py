@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
+CLIENTS = [Requirement(text) for text in PROJECT["optional-dependencies"]["clients"]]
 QUANTIZATION = [Requirement(text) for text in PROJECT["optional-dependencies"]["quantization"]]
 CONSTRAINTS = [
     Requirement(line)
@@ -34,12 +36,13 @@ def names(requirements: list[Requirement]) -> set[str]:
 
 
 def test_constraints_pin_every_direct_dependency() -> None:
-    missing = (names(RUNTIME) | names(DEV)) - names(CONSTRAINTS)
+    missing = (names(RUNTIME) | names(DEV) | names(CLIENTS)) - names(CONSTRAINTS)
     assert not missing, f"constraints.txt lacks {sorted(missing)}"
 
 
 def test_constraints_are_plain_versions_inside_the_open_ranges() -> None:
-    ranges = {canonicalize_name(requirement.name): requirement.specifier for requirement in RUNTIME + DEV}
+    direct = RUNTIME + DEV + CLIENTS
+    ranges = {canonicalize_name(requirement.name): requirement.specifier for requirement in direct}
     for pinned in CONSTRAINTS:
         assert pinned.url is None
         (version,) = pinned.specifier
@@ -49,9 +52,19 @@ def test_constraints_are_plain_versions_inside_the_open_ranges() -> None:
 
 
 def test_dependencies_are_open_ranges() -> None:
-    for requirement in RUNTIME + DEV:
+    for requirement in RUNTIME + DEV + CLIENTS:
         operators = {specifier.operator for specifier in requirement.specifier}
         assert operators <= {">=", "!="}, f"{requirement}: an upper bound belongs into constraints.txt"
+
+
+def test_the_lock_of_the_javascript_clients_names_hashes_and_no_registry() -> None:
+    folder = ROOT / "tests/clients/node"
+    packages = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    wanted = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    assert packages[""]["dependencies"] == wanted
+    for name, package in packages.items():
+        assert "resolved" not in package, f"{name}: install with the .npmrc beside the lock"
+        assert name == "" or package["integrity"].startswith("sha512-")
 
 
 def test_what_the_package_imports_is_declared() -> None:
