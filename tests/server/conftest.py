@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from serving import EventStream, Server, serving
+from tiny_pairing import pairing
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,15 @@ def stream(server: Server) -> Iterator[EventStream]:
         first = next(subscriber.blocks())
         assert first.comment is not None
         yield subscriber
+
+
+@pytest.fixture(scope="session")
+def saying(
+    tmp_path_factory: pytest.TempPathFactory, tiny_gemma_path: Path, tiny_sae_path: Path
+) -> Iterator[Server]:
+    """The real server around a tiny model that says what stands in `say[...]end`, and else what it likes."""
+    made_of = pairing(tiny_gemma_path, tiny_sae_path)
+    folder: Path = tmp_path_factory.mktemp("saying")
+    with serving(folder, app="saying_wsgi", pairing=made_of, device="cpu") as running:
+        yield running
+    assert "Traceback" not in running.output, running.output
