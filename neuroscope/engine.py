@@ -16,10 +16,12 @@ from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.sampling import Choice, Sampler
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.text import TextGate
+from neuroscope.models.token_ids import TokenIds
 from neuroscope.prefill import PREFILL_CELL, Prefill, Run
 from neuroscope.prefix import PrefixStore
 from neuroscope.sae.autoencoder import SparseAutoencoder
 from neuroscope.sae.reading import Clock, FeatureReader
+from neuroscope.scoring import ScoredToken, score
 from neuroscope.steps import EncodedToken, PromptCell, Step, TokenLogprob
 
 __all__ = ["PREFILL_CELL", "EncodedToken", "Engine", "PromptCell", "Sampling", "Step", "TokenLogprob"]
@@ -67,8 +69,10 @@ class Engine:
         """The SAE's share of the time."""
         return self._reader.clock
 
-    def prepare(self, prompt: str | Sequence[Mapping[str, Any]]) -> Prompt:
-        """Token ids of a text or of messages, ending where the model goes on."""
+    def prepare(self, prompt: str | TokenIds | Sequence[Mapping[str, Any]]) -> Prompt:
+        """Token ids of a text, of messages, or as given, ending where the model goes on."""
+        if isinstance(prompt, TokenIds):
+            return self.chat.from_ids(prompt.ids)
         return self.chat.encode_text(prompt) if isinstance(prompt, str) else self.chat.render(prompt)
 
     @overload
@@ -117,6 +121,16 @@ class Engine:
         self._room(prompt, 0)
         cells = self._prompt_cells(prompt, self._begin(prompt), should_stop)
         return [token for cell in cells for token in cell.tokens]
+
+    def score(
+        self, prompt: Prompt, top: int, *, should_stop: Callable[[], bool] = _never
+    ) -> list[ScoredToken]:
+        """Every token of `prompt` with its log probability and the `top` likeliest others; nothing is generated.
+
+        Stopped by `should_stop`, the tokens so far. Raises ContextOverflowError, PromptError or ModelError.
+        """
+        self._room(prompt, 0)
+        return score(self.backend, self.chat, prompt, top, should_stop)
 
     def _room(self, prompt: Prompt, max_tokens: int | None) -> int:
         """The number of tokens that may be generated."""

@@ -88,8 +88,8 @@ class ContextOverflowError(PromptError):
         if not self.prompt_is_too_long:
             room = self.context_length - self.prompt_tokens
             return f"{context}, but {limit} is {shown(self.max_tokens)}. Lower {limit} to {room} or less."
-        room = ", there is no room for an answer" if self.max_tokens else ""
-        return f"{context}: the prompt is too long{room}. Shorten {prompt}."
+        no_room = ", there is no room for an answer" if self.max_tokens else ""
+        return f"{context}: the prompt is too long{no_room}. Shorten {prompt}."
 
 
 class CorpusError(NeuroscopeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -42,6 +42,9 @@ class Backend(Protocol):
 
     def forward(self, ids: Sequence[int]) -> Forward:
         """Append `ids` (at least one) to the cache and run them."""
+
+    def prompt_logits(self, ids: Sequence[int]) -> Iterator[torch.Tensor]:
+        """Logits [some, vocab] float32 after each of `ids`, by passes of their own: the cache stays as it is."""
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` cached positions; returns how many are kept, which may be none."""

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 from tokenizers import Encoding, Tokenizer
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.models.control_tokens import ControlTokens, Guards, content_spans
 from neuroscope.models.conversation import SystemTurns, Turn, clean_text, fold, read_messages
 from neuroscope.models.pieces import PieceEncoder, encode_text
@@ -88,6 +88,20 @@ class ChatTokenizer:
         if not bos or self.bos_id is None:
             return prompt
         return Prompt([self.bos_id, *prompt.ids], [False, *prompt.content])
+
+    def from_ids(self, ids: Sequence[int]) -> Prompt:
+        """A prompt of just these tokens. Raises PromptError for an id that the tokenizer does not know."""
+        unknown = [token for token in ids if not 0 <= token < self.vocabulary]
+        if unknown:
+            raise PromptError(
+                f"prompt holds token {shown(unknown[0])}; this model's are 0 to {self.vocabulary - 1}."
+            )
+        return Prompt(list(ids), [token not in self._control.special_ids for token in ids])
+
+    def text_of(self, prompt: Prompt) -> str:
+        """The text of its tokens, control tokens among it."""
+        detokenizer = self.detokenizer(show_special=True)
+        return "".join(detokenizer.step(token) for token in prompt.ids) + detokenizer.finish()
 
     @cached_property
     def end_ids(self) -> frozenset[int]:

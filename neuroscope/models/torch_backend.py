@@ -6,7 +6,7 @@ Everything about chat, text and sampling is elsewhere; where the residual is tak
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,9 @@ from neuroscope.models.backend import Forward
 from neuroscope.models.cache import SavedPositions, append, copy_out, make_cache, truncate
 from neuroscope.models.context import context_length
 from neuroscope.models.hooks import residual_after, residual_at
+
+LOGITS_CELL = 64
+"""Positions whose logits are in memory together."""
 
 
 class TorchBackend:
@@ -72,6 +75,19 @@ class TorchBackend:
             )
         self._length += len(ids)
         return Forward(logits=output.logits[0, -1].float(), residual=tap.take()[0])
+
+    def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
+        """Logits [some, vocab] float32 after each of `ids`, by passes of their own: the cache stays as it is.
+
+        Not all at once: for a vocabulary of 256,000 they are a megabyte a token.
+        """
+        cache = make_cache(self.model.config)
+        for start in range(0, len(ids), LOGITS_CELL):
+            with torch.inference_mode():
+                input_ids = torch.tensor([list(ids[start : start + LOGITS_CELL])], device=self.device)
+                output = self.model(input_ids=input_ids, use_cache=True, **{self._cache_argument: cache})
+                logits: Tensor = output.logits[0].float().cpu()
+            yield logits
 
     def rewind(self, length: int) -> int:
         """Keep at most `length` cached positions; all of them can be kept, or for recurrent caches none."""

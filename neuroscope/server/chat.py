@@ -12,15 +12,17 @@ from neuroscope.errors import PromptError, shown
 from neuroscope.server import wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.chat_request import CompletionRequest, read_chat_request, read_text_request
-from neuroscope.server.completion import ChatShape, Completion, Shape, TextShape
+from neuroscope.server.completion import Completion
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.document import add_document
+from neuroscope.server.echo import Echo, NoAnswer, echo_of
 from neuroscope.server.fields import Fields
 from neuroscope.server.generation import Generation
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.problems import Problem, answer_problems, from_prompt_error
 from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
+from neuroscope.server.shapes import ChatShape, Shape, TextShape
 from neuroscope.server.status import add_status, json_response
 
 
@@ -60,13 +62,20 @@ def _complete(service: Service, read: Callable[[Fields], CompletionRequest], sha
     loaded = service.loaded
     if asked.model is not None:
         _check_model(loaded, asked.model)
-    generation = _begin(service, asked, shape)
-    completion = Completion(generation, shape, int(time.time()), with_logprobs=asked.sampling.logprobs)
-    watch = ClientWatch(request.environ, lambda: service.inference.cancel(generation))
+    generation, echo = _begin(service, asked, shape)
+    completion = Completion(
+        generation, shape, int(time.time()), with_logprobs=asked.sampling.logprobs, echo=echo
+    )
+
+    def cancel() -> None:
+        if isinstance(generation, Generation):
+            service.inference.cancel(generation)  # of no effect when the answer is complete
+
+    watch = ClientWatch(request.environ, cancel)
 
     def left() -> None:
         watch.stop()
-        service.inference.cancel(generation)  # of no effect when the answer is complete
+        cancel()
 
     if not asked.stream:
         try:
@@ -79,14 +88,25 @@ def _complete(service: Service, read: Callable[[Fields], CompletionRequest], sha
     return response
 
 
-def _begin(service: Service, asked: CompletionRequest, shape: Shape) -> Generation:
+def _begin(
+    service: Service, asked: CompletionRequest, shape: Shape
+) -> tuple[Generation | NoAnswer, Echo | None]:
     service.log_prompt(asked.asked)
     prepare = partial(service.loaded.engine.prepare, asked.asked)
     try:
         prompt, release = service.admit(prepare, partial(ClientWatch, request.environ))
-        return service.begin(
+        try:
+            echo = echo_of(service, asked, prompt) if asked.echo else None
+            if asked.sampling.max_tokens == 0:
+                release()
+                return NoAnswer(shape.prefix, service.loaded.model, prompt), echo
+        except BaseException:
+            release()
+            raise
+        generation = service.begin(
             shape.prefix, prompt, asked.sampling, release, prompt_features=asked.prompt_features
         )
+        return generation, echo
     except PromptError as error:
         raise from_prompt_error(error, asked.prompt_field, asked.limit_field) from error
 

@@ -7,12 +7,13 @@ answer if it were ignored is refused by name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuroscope.errors import PromptError, shown
 from neuroscope.models.conversation import read_messages
 from neuroscope.models.sampling_options import Sampling
+from neuroscope.models.token_ids import TokenIds
 from neuroscope.server import fields
 from neuroscope.server.fields import Fields
 from neuroscope.server.problems import Problem, bad_request, from_prompt_error
@@ -24,12 +25,12 @@ SEEDS = (-(2**63), 2**63 - 1)
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A checked request. `asked` is a conversation (list of messages) or a raw prompt (string).
+    """A checked request. `asked` is a conversation (list of messages) or a raw prompt (string or token ids).
 
     `prompt_field` and `limit_field` are the fields that say what is asked and how long the answer may be.
     """
 
-    asked: list[Any] | str
+    asked: list[Any] | str | TokenIds
     prompt_field: str
     limit_field: str
     model: str | None
@@ -38,6 +39,8 @@ class CompletionRequest:
     prompt_features: bool
     """The features stream gets the prompt's tokens too."""
     sampling: Sampling
+    echo: bool = False
+    """The prompt comes before the answer. Then `max_tokens` may be 0: the prompt alone."""
 
 
 def read_chat_request(body: Fields) -> CompletionRequest:
@@ -55,22 +58,34 @@ def read_chat_request(body: Fields) -> CompletionRequest:
 
 def read_text_request(body: Fields) -> CompletionRequest:
     """The body of POST /v1/completions, a raw prompt. Raises Problem 400 with the `param` that is wrong."""
-    if fields.boolean(body, "echo"):
-        raise bad_request("'echo' is not supported.", "echo", "unsupported_parameter")
     if body.get("suffix") not in (None, ""):
         raise bad_request("'suffix' is not supported.", "suffix", "unsupported_parameter")
     if (fields.integer(body, "best_of", 1) or 1) > 1:
         raise bad_request("'best_of' is not supported.", "best_of", "unsupported_parameter")
     _refuse_several(body)
     top_logprobs = fields.integer(body, "logprobs", 0, MAX_TOP_LOGPROBS)
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1:
-        prompt = prompt[0]
-    if not isinstance(prompt, str):
-        raise fields.wrong("prompt", body.get("prompt"), "one string")
-    longest = fields.integer(body, "max_tokens", 1) or 16  # the default of this endpoint, unlike the chat's
+    prompt = _prompt(body)
+    echo = fields.boolean(body, "echo")
+    longest = fields.integer(body, "max_tokens", 0 if echo else 1)
+    longest = 16 if longest is None else longest  # the default of this endpoint, unlike the chat's
     sampling = _sampling(body, longest, top_logprobs is not None, top_logprobs or 0)
-    return _request(body, prompt, ("prompt", "max_tokens"), sampling)
+    return replace(_request(body, prompt, ("prompt", "max_tokens"), sampling), echo=echo)
+
+
+def _prompt(body: Fields) -> str | TokenIds:
+    """One string or one list of token ids, either of which may be the only one of a list."""
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and not _is_id(prompt[0]):
+        prompt = prompt[0]
+    if isinstance(prompt, list) and prompt and all(_is_id(token) for token in prompt):
+        return TokenIds(tuple(prompt))
+    if isinstance(prompt, str):
+        return prompt
+    raise fields.wrong("prompt", body.get("prompt"), "one string or one list of token ids")
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _sampling(body: Fields, max_tokens: int | None, logprobs: bool, top_logprobs: int) -> Sampling:
@@ -89,7 +104,7 @@ def _sampling(body: Fields, max_tokens: int | None, logprobs: bool, top_logprobs
 
 
 def _request(
-    body: Fields, asked: list[Any] | str, names: tuple[str, str], sampling: Sampling
+    body: Fields, asked: list[Any] | str | TokenIds, names: tuple[str, str], sampling: Sampling
 ) -> CompletionRequest:
     return CompletionRequest(
         asked=asked,

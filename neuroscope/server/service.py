@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gevent
 
+from neuroscope.models.token_ids import TokenIds
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.generation import Generation
 from neuroscope.server.inference import Inference, NativeThread
@@ -116,12 +117,13 @@ class Service:
             gevent.sleep(0)
         return block
 
-    def log_prompt(self, asked: list[Any] | str) -> None:
+    def log_prompt(self, asked: list[Any] | str | TokenIds) -> None:
         """Where `serve.log_prompts` asks for it."""
         if self.serve.log_prompts:
-            log.info("prompt: %s", json.dumps(asked, ensure_ascii=False))
+            given = asked.ids if isinstance(asked, TokenIds) else asked
+            log.info("prompt: %s", json.dumps(given, ensure_ascii=False))
 
-    def prepare(self, asked: list[Any] | str) -> Prompt:
+    def prepare(self, asked: list[Any] | str | TokenIds) -> Prompt:
         """Tokenize away from the hub. Raises PromptError."""
         return self.tokenizing.call(self.loaded.engine.prepare, asked)
 
@@ -145,6 +147,10 @@ class Service:
         finally:
             leaving.stop()
         return prompt, release
+
+    def text_of(self, prompt: Prompt) -> str:
+        """Back to text, away from the hub."""
+        return self.tokenizing.call(self.loaded.engine.chat.text_of, prompt)
 
     def begin(
         self,

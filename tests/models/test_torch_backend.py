@@ -120,6 +120,19 @@ def test_a_cache_rewinds_to_any_position_and_goes_on_from_there(model: Any, kept
     torch.testing.assert_close(residual, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_logits_of_a_whole_prompt_are_those_of_one_pass_and_leave_the_cache_alone(model: Any) -> None:
+    ids, others = ids_of(LENGTH), ids_of(150, seed=1)
+    backend = TorchBackend(model, None, 1)
+    backend.forward(ids[:-1])
+    logits = torch.cat(list(backend.prompt_logits(others)))
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([others]), use_cache=False).logits[0].float()
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        backend.forward(ids[-1:]).logits, full_logits(model, ids), rtol=1e-4, atol=1e-4
+    )
+
+
 def test_a_cache_grows_past_its_first_capacity(model: Any) -> None:
     ids = ids_of(300)
     backend = TorchBackend(model, None, 2)

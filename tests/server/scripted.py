@@ -27,6 +27,7 @@ import numpy as np
 from neuroscope.errors import ContextOverflowError
 from neuroscope.models.conversation import clean_text, read_messages
 from neuroscope.models.sampling_options import Sampling
+from neuroscope.models.token_ids import TokenIds
 from neuroscope.server.loaded import Loaded
 from neuroscope.stats import CalibrationStats
 from neuroscope.steps import EncodedToken, PromptCell
@@ -49,6 +50,17 @@ class Alternative(NamedTuple):
     token_id: int
     text: bytes
     logprob: float
+
+
+class ScriptedScore(NamedTuple):
+    """`neuroscope.scoring.ScoredToken`, field for field."""
+
+    token_id: int
+    token_bytes: bytes
+    text: str
+    logprob: float | None
+    top_logprobs: tuple[Alternative, ...]
+    is_end: bool = False
 
 
 class ScriptedStep(NamedTuple):
@@ -127,7 +139,11 @@ class ScriptedEngine:
             ScriptedToken(n, word.decode(), True, acts_of(n), 0.125) for n, word in enumerate(script.tokens)
         ]
 
-    def prepare(self, asked: str | list[dict[str, Any]]) -> Script:
+    def prepare(self, asked: str | TokenIds | list[dict[str, Any]]) -> Script:
+        if isinstance(asked, TokenIds):
+            return Script(
+                list(asked.ids), [b"%d " % token for token in asked.ids], [f"{token} " for token in asked.ids]
+            )
         text = clean_text(asked if isinstance(asked, str) else read_messages(asked)[-1].text)
         options = {name: float(value or 1) for name, value in re.findall(r"\[(\w+)=?([\d.]*)\]", text)}
         words = re.sub(r"\[[^\]]*\]", "", text).encode()
@@ -135,6 +151,19 @@ class ScriptedEngine:
         time.sleep(options.get("tokenize", 0))
         words_of_prompt = re.findall(r"\s*\S+", text)
         return Script(list(range(len(words_of_prompt))), tokens, words_of_prompt, options)
+
+    def text_of(self, script: Script) -> str:
+        return b"".join(script.tokens).decode()
+
+    def score(
+        self, script: Script, top: int, *, should_stop: Callable[[], bool] = lambda: False
+    ) -> list[ScriptedScore]:
+        first, *others = script.tokens
+        scored = [ScriptedScore(script.ids[0], first, first.decode(), None, ())]
+        for token_id, token in zip(script.ids[1:], others, strict=False):
+            found = Alternative(token_id, token, -0.5)
+            scored.append(ScriptedScore(token_id, token, token.decode(), -0.5, (found,)[:top]))
+        return scored
 
     def generate(
         self,

@@ -306,11 +306,18 @@ def test_the_responses_api_names_the_endpoint_to_use(server: Server) -> None:
 
 def test_text_completions_refuse_what_they_cannot_do(server: Server) -> None:
     for body, param in [
-        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "echo": 1}, "echo"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
+        ({"prompt": "a", "echo": True, "max_tokens": -1}, "max_tokens"),
         ({"prompt": "a", "suffix": "b"}, "suffix"),
         ({"prompt": "a", "best_of": 2}, "best_of"),
         ({"prompt": ["a", "b"]}, "prompt"),
-        ({"prompt": [1, 2]}, "prompt"),
+        ({"prompt": [[1, 2], [3]]}, "prompt"),
+        ({"prompt": [1, "a"]}, "prompt"),
+        ({"prompt": [1, True]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": [[]]}, "prompt"),
+        ({"prompt": [1.5]}, "prompt"),
         ({}, "prompt"),
         ({"prompt": "a", "n": 2}, "n"),
     ]:

@@ -1,0 +1,79 @@
+"""How likely a model finds the tokens of a prompt: the log probability of each one after those before it.
+
+For programs that compare given texts (`echo` of a text completion). The passes are of their own, so that what is
+cached of other prompts stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from neuroscope.errors import ModelError
+
+if TYPE_CHECKING:
+    from neuroscope.models.backend import Backend
+    from neuroscope.models.chat import ChatTokenizer, Prompt
+
+
+class Alternative(NamedTuple):
+    """One of the likeliest tokens at a position."""
+
+    token_id: int
+    text: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A token of a prompt, with the fields that a generated one has."""
+
+    token_id: int
+    token_bytes: bytes
+    text: str
+    """What it adds to the text, control tokens among it; a character comes with its last token."""
+    logprob: float | None
+    """None for the first: nothing stands before it."""
+    top_logprobs: tuple[Alternative, ...]
+    is_end: bool = False
+
+
+def score(
+    backend: Backend, chat: ChatTokenizer, prompt: Prompt, top: int, should_stop: Callable[[], bool]
+) -> list[ScoredToken]:
+    """Every token of `prompt`, which must fit the context, with `top` alternatives; fewer when stopped.
+
+    Raises ModelError for logits that are not finite.
+    """
+    detokenizer = chat.detokenizer(show_special=True)
+    texts = [detokenizer.step(token) for token in prompt.ids]
+    texts[-1] += detokenizer.finish()
+    scores = _scores(backend, chat, prompt.ids, top, should_stop)
+    return [
+        ScoredToken(token, chat.token_bytes(token), text, *scored)
+        for token, text, scored in zip(prompt.ids, texts, scores, strict=False)
+    ]
+
+
+@torch.inference_mode()
+def _scores(
+    backend: Backend, chat: ChatTokenizer, ids: list[int], top: int, should_stop: Callable[[], bool]
+) -> Iterator[tuple[float | None, tuple[Alternative, ...]]]:
+    yield None, ()
+    following = iter(ids[1:])
+    for logits in backend.prompt_logits(ids):  # [cell, vocab]
+        if should_stop():
+            return
+        logprobs = logits.log_softmax(-1)
+        values, indices = logprobs.topk(min(top, logprobs.shape[-1]))
+        for row, best, best_ids in zip(logprobs, values.tolist(), indices.tolist(), strict=True):
+            token = next(following, None)
+            if token is None:
+                return
+            if not torch.isfinite(row.max()):
+                raise ModelError("The model's logits are not finite. Try dtype float32.")
+            found = (Alternative(i, chat.token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
+            yield float(row[token]), tuple(found)
