@@ -96,6 +96,23 @@ def test_inference_produces_features(scope: Scope) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "👩\u200d👩\u200d👧\u200d👦 漢字かな 한국어",
+        "  two spaces",
+        "def f(x):\n    if x:\n\treturn  1\n\n",
+        "a\u2028b\ufffd",
+    ],
+)
+def test_text_survives_the_real_tokenizer_token_by_token(scope: Scope, text: str) -> None:
+    chat = scope.engine.chat
+    detokenizer = chat.detokenizer()
+    pieces = [detokenizer.step(token) for token in chat.encode_text(text, bos=False).ids]
+    assert "".join(pieces) + detokenizer.finish() == text
+    assert all("\ufffd" not in piece for piece in pieces) or "\ufffd" in text
+
+
 def rates(tokens: list[Token]) -> dict[int, float]:
     """Share of the tokens on which each feature is active."""
     counts: dict[int, int] = {}
