@@ -123,14 +123,21 @@ class Engine:
         return [token for cell in cells for token in cell.tokens]
 
     def score(
-        self, prompt: Prompt, top: int, *, should_stop: Callable[[], bool] = _never
+        self,
+        prompt: Prompt,
+        top: int,
+        *,
+        show_special: bool = True,
+        should_stop: Callable[[], bool] = _never,
     ) -> list[ScoredToken]:
         """Every token of `prompt` with its log probability and the `top` likeliest others; nothing is generated.
 
+        The texts of special tokens are empty unless shown.
         Stopped by `should_stop`, the tokens so far. Raises ContextOverflowError, PromptError or ModelError.
         """
         self._room(prompt, 0)
-        return score(self.backend, self.chat, prompt, top, should_stop)
+        detokenizer = self.chat.detokenizer(show_special=show_special)
+        return score(self.backend, self.chat.token_bytes, prompt, top, detokenizer, should_stop)
 
     def _room(self, prompt: Prompt, max_tokens: int | None) -> int:
         """The number of tokens that may be generated."""

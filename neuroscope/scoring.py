@@ -16,7 +16,8 @@ from neuroscope.errors import ModelError
 
 if TYPE_CHECKING:
     from neuroscope.models.backend import Backend
-    from neuroscope.models.chat import ChatTokenizer, Prompt
+    from neuroscope.models.chat import Prompt
+    from neuroscope.models.text import Detokenizer, TokenBytes
 
 
 class Alternative(NamedTuple):
@@ -34,7 +35,7 @@ class ScoredToken:
     token_id: int
     token_bytes: bytes
     text: str
-    """What it adds to the text, control tokens among it; a character comes with its last token."""
+    """What it adds to the text; a character comes with its last token."""
     logprob: float | None
     """None for the first: nothing stands before it."""
     top_logprobs: tuple[Alternative, ...]
@@ -42,25 +43,29 @@ class ScoredToken:
 
 
 def score(
-    backend: Backend, chat: ChatTokenizer, prompt: Prompt, top: int, should_stop: Callable[[], bool]
+    backend: Backend,
+    token_bytes: TokenBytes,
+    prompt: Prompt,
+    top: int,
+    detokenizer: Detokenizer,
+    should_stop: Callable[[], bool],
 ) -> list[ScoredToken]:
     """Every token of `prompt`, which must fit the context, with `top` alternatives; fewer when stopped.
 
-    Raises ModelError for logits that are not finite.
+    `detokenizer` is a fresh one. Raises ModelError for logits that are not finite.
     """
-    detokenizer = chat.detokenizer(show_special=True)
     texts = [detokenizer.step(token) for token in prompt.ids]
     texts[-1] += detokenizer.finish()
-    scores = _scores(backend, chat, prompt.ids, top, should_stop)
+    scores = _scores(backend, token_bytes, prompt.ids, top, should_stop)
     return [
-        ScoredToken(token, chat.token_bytes(token), text, *scored)
+        ScoredToken(token, token_bytes(token), text, *scored)
         for token, text, scored in zip(prompt.ids, texts, scores, strict=False)
     ]
 
 
 @torch.inference_mode()
 def _scores(
-    backend: Backend, chat: ChatTokenizer, ids: list[int], top: int, should_stop: Callable[[], bool]
+    backend: Backend, token_bytes: TokenBytes, ids: list[int], top: int, should_stop: Callable[[], bool]
 ) -> Iterator[tuple[float | None, tuple[Alternative, ...]]]:
     yield None, ()
     following = iter(ids[1:])
@@ -75,5 +80,5 @@ def _scores(
                 return
             if not torch.isfinite(row.max()):
                 raise ModelError("The model's logits are not finite. Try dtype float32.")
-            found = (Alternative(i, chat.token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
+            found = (Alternative(i, token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
             yield float(row[token]), tuple(found)

@@ -65,7 +65,7 @@ class Completion:
         extra = {"usage": None} if include_usage else {}
         if (opening := self._shape.opening()) is not None:
             yield self._chunk([self._choice(opening, (), None)], extra)
-        if self._echo.text:
+        if self._echo.text or self._echo.tokens:
             echoed = self._shape.piece(self._echo.text)
             yield self._chunk([self._choice(echoed, self._echo.tokens, None)], extra)
         steps: list[Step] = []

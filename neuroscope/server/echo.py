@@ -53,7 +53,12 @@ def echo_of(service: Service, asked: CompletionRequest, prompt: Prompt) -> Echo:
     if not asked.sampling.logprobs:
         return Echo(given if given is not None else service.text_of(prompt))
     engine, top = service.loaded.engine, asked.sampling.top_logprobs
-    job = Once(lambda is_given_up: engine.score(prompt, top, should_stop=is_given_up), _keep_place)
+    job = Once(
+        lambda is_given_up: engine.score(
+            prompt, top, show_special=given is None, should_stop=is_given_up
+        ),  # a BOS that was put before a text is no part of it
+        _keep_place,
+    )
     service.inference.submit(job)
     watch = ClientWatch(request.environ, lambda: service.inference.cancel(job))
     try:

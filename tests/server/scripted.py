@@ -156,7 +156,12 @@ class ScriptedEngine:
         return b"".join(script.tokens).decode()
 
     def score(
-        self, script: Script, top: int, *, should_stop: Callable[[], bool] = lambda: False
+        self,
+        script: Script,
+        top: int,
+        *,
+        show_special: bool = True,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> list[ScriptedScore]:
         first, *others = script.tokens
         scored = [ScriptedScore(script.ids[0], first, first.decode(), None, ())]

@@ -71,18 +71,23 @@ def test_an_echo_is_what_was_asked_and_what_was_answered(saying: Server) -> None
     answer = in_both_modes(saying, {"prompt": "say[ hé]end", "max_tokens": 20, "echo": True}, PATH)
     assert answer.text == "say[ hé]end hé"
     assert answer.pieces[0] == "say[ hé]end"
+    nothing = in_both_modes(saying, {"prompt": "", "max_tokens": 0, "echo": True, "logprobs": 1}, PATH)
+    assert (nothing.text, nothing.usage["prompt_tokens"]) == ("", 1)
     alone = in_both_modes(saying, {"prompt": TEXT, "max_tokens": 0, "echo": True}, PATH)
     assert (alone.text, alone.reason) == (TEXT, "length")
     assert alone.usage["completion_tokens"] == 0
 
 
-def test_offsets_point_into_the_whole_text_in_both_modes(saying: Server) -> None:
+def test_offsets_point_into_the_whole_text_in_both_modes(saying: Server, tiny_gemma: tuple[Any, Any]) -> None:
     body = {"prompt": "say[one, two]end", "max_tokens": 20, "echo": True, "logprobs": 1}
     choice = completed(saying, **body)
     logprobs = choice["logprobs"]
-    text = "<bos>" + choice["text"]
-    for token, offset in zip(logprobs["tokens"], logprobs["text_offset"], strict=True):
-        assert text[offset:].startswith(token)
+    (bos, *tokens), (none, *offsets) = logprobs["tokens"], logprobs["text_offset"]
+    assert (bos, none) == ("<bos>", 0), "put before the text, no part of it"
+    assert all(choice["text"][at:].startswith(token) for token, at in zip(tokens, offsets, strict=True))
+    by_ids = completed(saying, ids_of(tiny_gemma), echo=True, logprobs=0, max_tokens=0)
+    assert by_ids["text"] == f"<bos>{TEXT}"
+    assert by_ids["logprobs"]["text_offset"][:2] == [0, len("<bos>")]
     response = ask(
         saying, {**body, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}, PATH
     )
