@@ -6,6 +6,7 @@ How the files come about is `neuronpedia/`'s business; they are read by whatever
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,10 @@ PRIOR = "neuronpedia.parquet"
 LOGITS = "neuronpedia_logits.parquet"
 EXAMPLES = "neuronpedia_examples.parquet"
 """Below a pairing's results."""
+
+MOST_PER_FEATURE = 100
+"""Rows; one of these files has a few."""
+MOST_BYTES = 1 << 30
 
 ABOUT = "neuronpedia"
 """Column that names the pair."""
@@ -70,16 +75,21 @@ def read_prior(results: Path, names: Neuronpedia | None, d_sae: int) -> FiringPr
 
     Raises ArtefactError for a file that is damaged, or about another pair or width.
     """
-    frame = _read(results / PRIOR, names)
+    frame = _read(results / PRIOR, names, d_sae)
     if names is None or frame is None or frame.is_empty():
         return None
-    features = frame["feature"].to_numpy()
-    if features.min() < 0 or features.max() >= d_sae:
-        raise ArtefactError(f"{results / PRIOR} is about more features than this SAE's {d_sae:,}. {REMEDY}")
-    columns = {}
-    for column in ("firing_rate", "max_activation"):
-        columns[column] = np.full(d_sae, np.nan)
-        columns[column][features] = frame[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    try:
+        features = frame["feature"].cast(pl.Int64).to_numpy()
+        if frame["feature"].null_count() or features.min() < 0 or features.max() >= d_sae:
+            raise ArtefactError(
+                f"{results / PRIOR} is about more features than this SAE's {d_sae:,}. {REMEDY}"
+            )
+        columns = {}
+        for column in ("firing_rate", "max_activation"):
+            columns[column] = np.full(d_sae, np.nan)
+            columns[column][features] = frame[column].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise ArtefactError(f"{results / PRIOR} lacks its columns: {error}. {REMEDY}") from error
     prior = FiringPrior(name(names), **columns)
     return prior if prior.n_known else None
 
@@ -89,7 +99,7 @@ def read_imported_labels(results: Path, names: Neuronpedia | None, d_sae: int) -
 
     Raises ArtefactError as `read_prior` does.
     """
-    frame = _read(results / LABELS, names)
+    frame = _read(results / LABELS, names, d_sae)
     if frame is None or frame.is_empty():
         return LabelSet()
     found = read_labels(results / LABELS, SOURCE)
@@ -113,12 +123,23 @@ def write(path: Path, frame: pl.DataFrame, names: Neuronpedia) -> None:
         frame.with_columns(pl.lit(name(names)).alias(ABOUT)).write_parquet(temporary)
 
 
-def _read(path: Path, names: Neuronpedia | None) -> pl.DataFrame | None:
-    """The rows of a file about `names`; None when it is not there, or the pair has no names on Neuronpedia."""
-    if names is None or not path.is_file():
+def _read(path: Path, names: Neuronpedia | None, d_sae: int | None = None) -> pl.DataFrame | None:
+    """The rows of a file about `names`; None when it is not there, or the pair has no names on Neuronpedia.
+
+    A file of a few bytes may claim any number of rows: with `d_sae` no more are read than so many features can have.
+    """
+    if names is None or not os.path.lexists(path):
         return None
+    if not os.path.isfile(path):
+        raise ArtefactError(f"{path} is no file that can be read. {REMEDY}")
     try:
-        frame = pl.read_parquet(path)
+        if (size := path.stat().st_size) > MOST_BYTES:
+            raise ArtefactError(f"{path} has {size:,} bytes: no import is that large. {REMEDY}")
+        content = path.read_bytes()  # Polars would map the file: one that is cut meanwhile ends the process
+        rows = pl.scan_parquet(content).select(pl.len()).collect().item()
+        if d_sae is not None and rows > MOST_PER_FEATURE * d_sae:
+            raise ArtefactError(f"{path} has {rows:,} rows for {d_sae:,} features. {REMEDY}")
+        frame = pl.read_parquet(content)
         about: Sequence[str] = frame[ABOUT].unique().to_list()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}. {REMEDY}") from error

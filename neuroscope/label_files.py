@@ -120,7 +120,7 @@ def _from_json(path: Path, source: str) -> list[Row]:
 
 def _from_parquet(path: Path, source: str) -> list[Row]:
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.read_parquet(path.read_bytes())  # a file that is cut while it is mapped ends the process
     except (pl.exceptions.PolarsError, OSError) as error:
         raise ArtefactError(
             f"{path} is not a readable Parquet file of labels: {error}. Others end in .json or .csv."

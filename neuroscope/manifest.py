@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -17,10 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from neuroscope.errors import ArtefactError, SourceError, made_anew
-from neuroscope.sources import Resolved, file_sha256, parse, replace_atomically, resolve
+from neuroscope.sources import Resolved, file_sha256, parse, read_text, replace_atomically, resolve
 
 SCHEMA_VERSION = 1
 """Rises when artefacts of an older version cannot be read any more."""
+
+MAX_BYTES = 64 << 20
+"""Of a manifest: anything larger is another file."""
 
 IDENTITY = (
     "model",
@@ -96,13 +100,16 @@ class Fingerprint:
         return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_dict(cls, tree: Mapping[str, Any]) -> Fingerprint:
-        """Raises ArtefactError when a field is missing or unknown."""
+    def from_dict(
+        cls, tree: Mapping[str, Any], *, of: str = "", remedy: str = "Make the results anew."
+    ) -> Fingerprint:
+        """Raises ArtefactError when a field is missing or unknown. `of` names the file, `remedy` what mends it."""
         known = {entry.name for entry in fields(cls)}
         if not isinstance(tree, Mapping) or (wrong := set(tree) ^ known):
             names = ", ".join(sorted(wrong)) if isinstance(tree, Mapping) else type(tree).__name__
+            where = f" in {of}" if of else ""
             raise ArtefactError(
-                f"A fingerprint is not of this version (differs in: {names}). Make the results anew."
+                f"A fingerprint{where} is not of this version (differs in: {names}). {remedy}"
             )
         return cls(**tree)
 
@@ -164,7 +171,8 @@ class Manifest:
         tree = _read_json(path, made_anew(), missing="Make the results with `snakemake --cores 4 labels`.")
         try:
             files = {name: FileEntry(**entry) for name, entry in tree["files"].items()}
-            return cls(Fingerprint.from_dict(tree["fingerprint"]), files)
+            made_by = Fingerprint.from_dict(tree["fingerprint"], of=str(path), remedy=made_anew())
+            return cls(made_by, files)
         except (KeyError, TypeError, AttributeError) as error:
             raise ArtefactError(f"{path} is not a manifest ({error}). {made_anew()}") from error
 
@@ -174,11 +182,17 @@ class Manifest:
         """
         for name in self.files if names is None else names:
             entry = self.files.get(name)
-            if entry is None or not (folder / name).is_file():
+            if entry is None or not os.path.isfile(folder / name):
                 raise ArtefactError(
                     f"{folder / name} is missing. Make the results anew with `snakemake --cores 4 labels`."
                 )
-            if file_sha256(folder / name) != entry.sha256:
+            try:
+                found = file_sha256(folder / name)
+            except OSError as error:
+                raise ArtefactError(
+                    f"{folder / name} cannot be read: {error.strerror}. {made_anew()}"
+                ) from error
+            if found != entry.sha256:
                 raise ArtefactError(
                     f"{folder / name} is not the file that manifest.json describes: it was changed or "
                     f"damaged. {made_anew()}"
@@ -236,10 +250,10 @@ class SourcesLock:
 
 def _read_json(path: Path, remedy: str, *, missing: str = "") -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = json.loads(read_text(path, at_most=MAX_BYTES))
     except FileNotFoundError as error:
         raise ArtefactError(f"{path} is missing. {missing or remedy}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read: {error}. {remedy}") from error
     if not isinstance(tree, dict):
         raise ArtefactError(f"{path} must hold an object, found a {type(tree).__name__}. {remedy}")

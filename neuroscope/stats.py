@@ -163,7 +163,7 @@ class CalibrationStats:
                 _column(rows, "variance_all", derived.variance_all),
                 _column(rows, "max_activation", np.where(n_fired > 0, mean, 0.0)),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ArtefactError(
                 f"{path} is not a stats file: {type(error).__name__}: {error}. Expected n_tokens, features "
                 '{"0": {"firing_rate", "mean", "variance"}, ...}. Make one with `neuroscope calibrate run`.'
@@ -172,13 +172,15 @@ class CalibrationStats:
 
 def read_stats_document(path: Path) -> dict[str, Any]:
     """The document of a stats file: `sae_id, stratum, n_tokens, width, fingerprint, features`."""
+    from neuroscope.sources import read_text
+
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(read_text(path))
     except FileNotFoundError as error:
         raise ArtefactError(
             f"There is no stats file at {path}. Make one with `neuroscope calibrate run`."
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         remedy = made_anew("neuroscope calibrate run")
         raise ArtefactError(f"{path} cannot be read as JSON: {error}. {remedy}") from error
     if not isinstance(document, dict):

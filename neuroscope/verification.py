@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuroscope.errors import ArtefactError, made_anew
-from neuroscope.manifest import Fingerprint
-from neuroscope.sources import replace_atomically
+from neuroscope.manifest import MAX_BYTES, Fingerprint
+from neuroscope.sources import read_text, replace_atomically
 
 Verdict = Literal["ok", "off", "skipped"]
 FILE = "verification.json"
@@ -85,7 +85,7 @@ def write_verification(path: Path, found: Verification, fingerprint: Fingerprint
 def read_verification(path: Path) -> tuple[Verification, Fingerprint]:
     """Raises ArtefactError when the file is not there or not of this version."""
     try:
-        tree: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        tree: dict[str, Any] = json.loads(read_text(path, at_most=MAX_BYTES))
         found = Verification(
             checks=tuple(Check(**check) for check in tree["checks"]),
             overall=Fidelity(**tree["overall"]),
@@ -94,10 +94,13 @@ def read_verification(path: Path) -> tuple[Verification, Fingerprint]:
             warnings=tuple(tree["warnings"]),
             quantization=_quantization(tree["quantization"]),
         )
-        return found, Fingerprint.from_dict(tree["fingerprint"])
+        if not all(isinstance(word, str) for check in found.checks for word in (check.name, check.verdict)):
+            raise TypeError("a check has no name or verdict")
+        remedy = made_anew("neuroscope verify")
+        return found, Fingerprint.from_dict(tree["fingerprint"], of=str(path), remedy=remedy)
     except FileNotFoundError as error:
         raise ArtefactError(f"{path} is not there. Make it with: neuroscope verify") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read ({error}). {made_anew('neuroscope verify')}") from error
 
 

@@ -17,6 +17,7 @@ from neuroscope.sources.files import (
     file_sha256,
     folder_sha256,
     path_sha256,
+    read_text,
     replace_atomically,
     replace_directory_atomically,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "listing",
     "parse",
     "path_sha256",
+    "read_text",
     "replace_atomically",
     "replace_directory_atomically",
     "resolve",

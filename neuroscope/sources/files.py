@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,20 @@ def file_sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_text(path: Path, *, at_most: int | None = None) -> str:
+    """The UTF-8 text of a regular file: a pipe would wait for a writer, perhaps for ever.
+
+    Raises OSError, and ValueError for other bytes or for more than `at_most`.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
+        raise OSError(kind, "it is a folder" if kind == errno.EISDIR else "it is no regular file", str(path))
+    if at_most is not None and found.st_size > at_most:
+        raise ValueError(f"it has {found.st_size:,} bytes, {at_most:,} at most are read")
+    return Path(path).read_text(encoding="utf-8")
 
 
 def folder_sha256(path: Path, *, of_file: Callable[[Path], str] = file_sha256) -> str:

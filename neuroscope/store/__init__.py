@@ -5,7 +5,8 @@ The only owner of DuckDB.
 
 from __future__ import annotations
 
-from neuroscope.store.results import FeatureLabel, Results, open_results
+from neuroscope.store.opening import open_results
+from neuroscope.store.results import FeatureLabel, Results
 from neuroscope.store.stage import build_results
 from neuroscope.store.writing import build
 

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint, Manifest
 
 
-def check_against_manifest(path: Path) -> Fingerprint:
-    """The fingerprint in the manifest beside `path`, once the file's bytes are those it lists.
+def check_against_manifest(path: Path) -> tuple[Fingerprint, str]:
+    """The fingerprint in the manifest beside `path` and the file's SHA-256, once its bytes are those it lists.
 
     Raises ArtefactError that says what is missing or differs.
     """
-    if not path.is_file():
-        raise ArtefactError(
-            f"There is no results database at {path}. Make it with `snakemake --cores 4 labels`."
-        )
-    if write_ahead_log(path).exists():
+    if os.path.lexists(write_ahead_log(path)):
         raise ArtefactError(
             f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is left. "
             "Delete both, then make the results anew with `snakemake --cores 4 labels`."
         )
     manifest = Manifest.read(path.parent / "manifest.json")
     manifest.check(path.parent, [path.name])
-    return manifest.fingerprint
+    return manifest.fingerprint, manifest.files[path.name].sha256
 
 
 def write_ahead_log(path: Path) -> Path:

@@ -6,12 +6,16 @@ per path within a process, so that after the file was replaced a new reader woul
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import duckdb
 
 from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.store.schema import STORAGE_VERSION
+
+LOCKED = "Could not set lock on file"
+"""How DuckDB's message begins that another process has the file."""
 
 USE = "USE results"
 """Makes the attached file the default database; each cursor of a connection needs it anew."""
@@ -33,6 +37,10 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
         connection.execute("SET lock_configuration = true")
     except duckdb.Error as error:
         connection.close()
+        if LOCKED in str(error):
+            raise ArtefactError(
+                f"{path} is open for writing in another program ({_holder(str(error))}). Close it there."
+            ) from error
         raise ArtefactError(
             f"{path} cannot be opened as a results database: {error}. {made_anew()}"
         ) from error
@@ -45,6 +53,12 @@ def attach_for_writing(path: Path) -> duckdb.DuckDBPyConnection:
     connection.execute(f"ATTACH {quote(str(path))} AS results (STORAGE_VERSION '{STORAGE_VERSION}')")
     connection.execute(USE)
     return connection
+
+
+def _holder(message: str) -> str:
+    """`PID 123` from DuckDB's message."""
+    found = re.search(r"PID \d+", message)
+    return found[0] if found else "not on this machine"
 
 
 def quote(text: str) -> str:

@@ -1,13 +1,12 @@
 """Reads results.duckdb: for the server, the command line and notebooks. Never writes.
 
-The file is checked against its manifest before it is believed: a truncated or replaced one opens without a
-word.
+How a file comes to be believed is `opening`'s business.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -20,10 +19,19 @@ import numpy as np
 from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import CalibrationStats
-from neuroscope.store.checks import check_against_manifest
-from neuroscope.store.connect import USE, attach_read_only
+from neuroscope.store.connect import USE
+from neuroscope.store.held import HeldFile
 
 KINDS = ("top", "sample", "held_out")
+
+UNREADABLE = (
+    duckdb.IOException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+    duckdb.SerializationException,
+    duckdb.OutOfMemoryException,
+)
+"""What DuckDB raises when bytes are missing or are not what they were."""
 
 
 class FeatureLabel(NamedTuple):
@@ -36,31 +44,15 @@ class FeatureLabel(NamedTuple):
     balanced_accuracy: float | None
 
 
-def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True) -> Results:
-    """Open a results database read-only, one thread, no access to other files.
-
-    Raises ArtefactError when it is missing, when its bytes are not those of the manifest beside it, or when
-    it was made by another fingerprint than the manifest says. Whether the fingerprint suits the model is
-    the caller's check.
-    """
-    path = Path(path)
-    expected = check_against_manifest(path) if check else None
-    results = Results(path, attach_read_only(path, memory_limit))
-    if expected is not None and (differences := results.fingerprint().mismatches(expected)):
-        results.close()
-        raise ArtefactError(
-            f"{path} and its manifest were made by different runs: {'; '.join(differences)}. "
-            "Delete both, then make them anew with `snakemake --cores 4 labels`."
-        )
-    return results
-
-
 class Results:
     """An open results database. Threads may share it: each question has its own cursor."""
 
-    def __init__(self, path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, path: Path, connection: duckdb.DuckDBPyConnection, file: HeldFile | None = None
+    ) -> None:
         self.path = path
         self._connection = connection
+        self._file = file
 
     def __enter__(self) -> Self:
         return self
@@ -72,14 +64,31 @@ class Results:
 
     def close(self) -> None:
         self._connection.close()
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the open file's bytes are those that were checked; a file that was replaced is whole too."""
+        return self._file is None or self._file.is_whole()
 
     def meta(self) -> dict[str, Any]:
         """Every entry of `meta`, decoded."""
         return {row["key"]: json.loads(row["value"]) for row in self._rows("SELECT key, value FROM meta")}
 
     def fingerprint(self) -> Fingerprint:
-        """What made this database."""
-        return Fingerprint.from_dict(self.meta()["fingerprint"])
+        """What made this database. Raises ArtefactError when it does not say."""
+        try:
+            written = self.meta()["fingerprint"]
+        except (KeyError, ValueError) as error:
+            raise ArtefactError(f"{self.path} does not say what made it ({error}). {made_anew()}") from error
+        return Fingerprint.from_dict(written, of=str(self.path), remedy=made_anew())
+
+    @cached_property
+    def histogram_edges(self) -> list[float]:
+        """Bin n of a histogram lies between edges n - 1 and n; the first and the last are open. Empty where unknown."""
+        edges: list[float] = self.meta().get("histogram_edges", [])
+        return edges
 
     def strata(self) -> list[str]:
         """Strata with statistics, `all` among them."""
@@ -101,6 +110,10 @@ class Results:
         return CalibrationStats(int(found["n_tokens"][0]), np.asarray(found["n_fired"], np.int64), *arrays)
 
     @cached_property
+    def has_examples(self) -> bool:
+        return bool(self._rows("SELECT 1 FROM examples LIMIT 1"))
+
+    @cached_property
     def has_labels(self) -> bool:
         """Whether any feature has a label: a calibration's database has none."""
         return bool(self._rows("SELECT 1 FROM labels LIMIT 1"))
@@ -113,10 +126,13 @@ class Results:
         )
         return [FeatureLabel(**row) for row in self._rows(query)]
 
+    @cached_property
+    def _has_states(self) -> bool:
+        return bool(self._rows("SELECT 1 FROM duckdb_tables() WHERE table_name = 'label_states'"))
+
     def label_states(self) -> dict[int, dict[str, tuple[str, str | None]]]:
         """Feature -> source -> how it fared there and why; empty for a database of before there were states."""
-        tables = {row["table_name"] for row in self._rows("SELECT table_name FROM duckdb_tables()")}
-        if "label_states" not in tables:
+        if not self._has_states:
             return {}
         found: dict[int, dict[str, tuple[str, str | None]]] = {}
         for row in self._rows("SELECT feature, source, state, reason FROM label_states ORDER BY ALL"):
@@ -130,7 +146,10 @@ class Results:
             return None
         return found[0] | {
             "strata": self._about(
-                "features", "stratum, n_tokens, n_fired, firing_rate, mean_firing, max_activation", index
+                "features",
+                "stratum, n_tokens, n_fired, firing_rate, mean_firing, variance_firing, mean_all, variance_all, "
+                "max_activation",
+                index,
             ),
             "histogram": self._rows(
                 "SELECT histogram FROM features WHERE feature = ? AND stratum = 'all'", [index]
@@ -139,9 +158,10 @@ class Results:
                 "labels", "rank, source, label, confidence, model, method, created_at", index
             ),
             "scores": self._about("scores", "* EXCLUDE feature", index),
+            "states": self._about("label_states", "source, state, reason", index) if self._has_states else [],
             "logits": self._about("logits", "kind, rank, token_id, token, weight, source", index),
             "neighbours": self._rows(
-                "SELECT n.other, v.label, n.cofiring FROM neighbours n JOIN feature v ON v.feature = n.other "
+                "SELECT n.other, v.label, n.cofiring, n.n_both FROM neighbours n JOIN feature v ON v.feature = n.other "
                 "WHERE n.feature = ? ORDER BY n.cofiring DESC, n.other",
                 [index],
             ),
@@ -154,6 +174,18 @@ class Results:
         return self._rows(
             "SELECT * FROM examples WHERE feature = ? AND kind = ? ORDER BY rank LIMIT ?", [index, kind, n]
         )
+
+    def other_labels(self) -> list[dict[str, Any]]:
+        """Feature, source and text of the labels that are not shown, by feature and rank."""
+        return self._rows("SELECT feature, source, label FROM labels WHERE rank <> 1 ORDER BY feature, rank")
+
+    def token_texts(self, tokens: Collection[int]) -> dict[int, str]:
+        """Texts of the vocabulary's tokens with these ids."""
+        rows = self._rows(
+            "SELECT token_id, token FROM tokens WHERE token_id IN (SELECT unnest(?::INTEGER[]))",
+            [list(tokens)],
+        )
+        return {row["token_id"]: row["token"] for row in rows}
 
     def search(self, text: str, limit: int = 50) -> list[dict[str, Any]]:
         """Features whose shown label contains `text` in any case, best scored first."""
@@ -184,14 +216,24 @@ class Results:
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        self._refuse_changed()
         try:
             with self._connection.cursor().execute(USE) as cursor:
                 yield cursor
-        except duckdb.IOException as error:
-            raise ArtefactError(
-                f"{self.path} cannot be read any more ({error}). It was cut or changed in place. {made_anew()} "
-                "Then restart what reads it."
-            ) from error
+        except UNREADABLE as error:
+            raise self._changed(f" ({error})") from error
+        except (duckdb.CatalogException, duckdb.BinderException) as error:
+            raise ArtefactError(f"{self.path} is of another version ({error}). {made_anew()}") from error
+        self._refuse_changed()
+
+    def _refuse_changed(self) -> None:
+        if not self.is_whole:
+            raise self._changed("")
+
+    def _changed(self, why: str) -> ArtefactError:
+        return ArtefactError(
+            f"{self.path} cannot be read any more{why}. It was cut or changed in place. {made_anew()}"
+        )
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
         return self._rows(f"SELECT {columns} FROM {table} WHERE feature = ? ORDER BY ALL", [index])

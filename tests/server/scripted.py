@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from neuroscope.errors import ContextOverflowError
+from neuroscope.manifest import Fingerprint
 from neuroscope.models.conversation import clean_text, read_messages
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.token_ids import TokenIds
@@ -39,6 +40,18 @@ CELL = 64
 """As `engine.PREFILL_CELL`; `test_scripted.py` holds them together."""
 ALWAYS_ON = 3
 """Fires on every token of every text, so that the frequency filter hides it."""
+
+FINGERPRINT = Fingerprint(
+    model="scripted/model",
+    model_revision=None,
+    tokenizer_sha256="0" * 64,
+    sae="scripted/sae",
+    sae_sha256="1" * 64,
+    layer=LAYER,
+    d_in=16,
+    d_sae=WIDTH,
+)
+"""What results must have been made with to be used with this engine."""
 
 
 class Acts(NamedTuple):

@@ -1,0 +1,82 @@
+"""The file behind a connection, held open: a replaced file can still be read, one changed in place must not be.
+
+Readers keep the pages they have read. Bytes that another program writes into the same file would mix with those, so
+that one feature could be shown with another's row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+
+from neuroscope.errors import ArtefactError, made_anew
+
+CHUNK = 1 << 20
+
+State = tuple[int, int, int, int]
+
+
+class HeldFile:
+    """Raises ArtefactError when `path` is not a regular file that can be opened, and says what it is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.sha256: str | None = None
+        """Of the bytes that were believed; None where nothing vouched for them."""
+        self._descriptor = _open(path)
+        self._state = _state(os.fstat(self._descriptor))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def is_whole(self) -> bool:
+        """Whether the bytes are still those that were opened, whatever the path leads to by now.
+
+        A file whose times alone have changed is read again, once; Snakemake touches what its jobs have written.
+        """
+        if self._descriptor < 0:
+            return True
+        now = _state(os.fstat(self._descriptor))
+        if now != self._state:
+            if now[2] != self._state[2] or self.sha256 is None or self._digest() != self.sha256:
+                return False
+            self._state = now
+        return True
+
+    def is_at_its_path(self) -> bool:
+        """Whether the path still leads to this very file, unchanged."""
+        try:
+            return _state(os.stat(self.path)) == self._state
+        except OSError:
+            return False
+
+    def _digest(self) -> str:
+        # By the descriptor that is held: closing another one would drop this process's locks on the file.
+        digest, offset = hashlib.sha256(), 0
+        while piece := os.pread(self._descriptor, CHUNK, offset):
+            digest.update(piece)
+            offset += len(piece)
+        return digest.hexdigest()
+
+
+def _open(path: Path) -> int:
+    try:
+        kind = os.stat(path).st_mode
+        if not stat.S_ISREG(kind):
+            what = "a folder" if stat.S_ISDIR(kind) else "no file that can be read twice"
+            raise ArtefactError(f"{path} is {what}, not a results database. {made_anew()}")
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise ArtefactError(
+            f"There is no results database at {path}. Make it with `snakemake --cores 4 labels`."
+        ) from error
+    except OSError as error:
+        raise ArtefactError(f"{path} cannot be opened: {error.strerror}. {made_anew()}") from error
+
+
+def _state(found: os.stat_result) -> State:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
