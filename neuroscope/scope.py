@@ -15,7 +15,7 @@ from neuroscope.engine import Engine, Sampling
 from neuroscope.events import ActiveFeature
 from neuroscope.identity import fingerprint_of
 from neuroscope.known import Known, find_known
-from neuroscope.manifest import SourcesLock
+from neuroscope.manifest import Fingerprint, SourcesLock
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
@@ -57,6 +57,8 @@ class Scope:
     engine: Engine
     known: Known
     ranking: Ranking
+    fingerprint: Fingerprint | None = None
+    """What results must have been made with to be used here."""
 
     def encode(self, text: str | Messages, *, ranking: Ranking | None = None) -> list[Token]:
         """The tokens of a text or conversation with their features; nothing is generated."""
@@ -137,4 +139,4 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
     used = fingerprint_of(pairing, model=source, tokenizer=tokenizer, sae=sae, sae_file=sae_file)
     chosen = settings.ranking
     ranking = Ranking(filter=chosen.filter, threshold=chosen.threshold, top_k=chosen.top_k)
-    return Scope(settings, engine, find_known(settings, used), ranking)
+    return Scope(settings, engine, find_known(settings, used), ranking, used)

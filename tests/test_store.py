@@ -261,13 +261,12 @@ def test_examples_come_by_kind_and_rank(results: Results) -> None:
         results.examples(0, "best")
 
 
-@pytest.mark.parametrize(
-    ("text", "features"), [("PARIS", [2]), ("100%", [1]), ("_x_", [1]), ("%", [1]), ("'", []), ("שלום", [0])]
-)
-def test_search_takes_its_text_literally_in_any_case(
-    results: Results, text: str, features: list[int]
-) -> None:
-    assert [row["feature"] for row in results.search(text)] == features
+def test_texts_of_tokens_are_those_of_the_vocabulary(results: Results) -> None:
+    assert results.token_texts({1, 2, 6, 10_000}) == {1: " the", 2: "cat", 6: "😀"}
+
+
+def test_labels_that_are_not_shown_are_told_with_their_sources(results: Results) -> None:
+    assert [(row["feature"], row["source"]) for row in results.other_labels()] == [(0, "tokens")]
 
 
 def test_meta_says_what_made_the_database(results: Results) -> None:

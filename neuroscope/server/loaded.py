@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from neuroscope.engine import Engine
     from neuroscope.imported import FiringPrior
+    from neuroscope.known import Known, Seen
     from neuroscope.stats import CalibrationStats
     from neuroscope.store import Results
     from neuroscope.verification import Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where what is known about the features was read, to read it again."""
+
+    look: Callable[[], Seen]
+    """The state of its files."""
+    find: Callable[[Known | None], Known]
+    """Read them; what is given stays in use where they cannot be."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +54,23 @@ class Loaded:
     """What `neuroscope verify` found about this model and SAE; None when it was not run."""
     degraded: tuple[str, ...]
     """What is missing, why, and which command mends it."""
+    known: Known | None = None
+    """All that was read about the features: labels, statistics, results, verification and what is degraded are its."""
+    source: Source | None = None
+    """None where it was not read from files."""
+
+    def with_known(self, known: Known) -> Loaded:
+        """The same model and SAE with `known` about its features, whole: nothing of before is mixed in."""
+        return replace(
+            self,
+            labels=known.labels,
+            label_sources=known.label_sources,
+            stats=known.stats,
+            results=known.results,
+            verification=known.verification,
+            degraded=known.degraded,
+            known=known,
+        )
 
     def serves(self, model: str) -> bool:
         return model == self.model or model in self.aliases

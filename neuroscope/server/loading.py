@@ -6,12 +6,14 @@ What is loaded from where, and what is done about missing or foreign results, is
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from neuroscope.server.loaded import Load, Loaded
+from neuroscope.server.loaded import Load, Loaded, Source
 
 if TYPE_CHECKING:
+    from neuroscope.manifest import Fingerprint
     from neuroscope.scope import Scope
     from neuroscope.settings import Pairing, Settings
 
@@ -30,6 +32,9 @@ def loader(settings: Settings) -> Load:
 
 def in_server_words(scope: Scope) -> Loaded:
     from neuroscope.models.loading import pick_dtype
+
+    if scope.fingerprint is None:
+        raise ValueError("a scope that was put together by hand does not say what its results must be about")
 
     pairing, engine, known = scope.settings.pairing, scope.engine, scope.known
     name = model_name(pairing)
@@ -53,7 +58,16 @@ def in_server_words(scope: Scope) -> Loaded:
         else None,
         verification=known.verification,
         degraded=known.degraded,
+        known=known,
+        source=source_of(scope.settings, scope.fingerprint),
     )
+
+
+def source_of(settings: Settings, used: Fingerprint) -> Source:
+    """The results folder of `settings`, for what describes itself as `used`."""
+    from neuroscope.known import find_known, look
+
+    return Source(partial(look, settings), partial(find_known, settings, used))
 
 
 def model_name(pairing: Pairing) -> str:

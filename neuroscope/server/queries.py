@@ -7,7 +7,7 @@ routes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from flask import request
@@ -59,6 +59,14 @@ def read_whole(query: Mapping[str, str], name: str, default: int, low: int, high
     if not (text.isascii() and text.isdigit()) or len(text) > 9 or not low <= int(text) <= high:
         raise wrong(name, text, f"a whole number from {low} to {high}")
     return int(text)
+
+
+def read_choice(query: Mapping[str, str], name: str, default: str, choices: Sequence[str]) -> str:
+    """One of some words of a query string. Raises Problem 400."""
+    chosen = query.get(name, default)
+    if chosen not in choices:
+        raise wrong(name, chosen, f"one of {', '.join(choices)}")
+    return chosen
 
 
 def wrong(name: str, value: object, accepted: str) -> Problem:

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import gevent
 
@@ -32,6 +32,7 @@ from neuroscope.server.watchdog import NoEngine, Sickness
 
 if TYPE_CHECKING:
     from neuroscope.engine import Engine
+    from neuroscope.known import Known
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
@@ -44,6 +45,7 @@ LOADING_RETRY_S = 5
 
 Watch = Callable[[Callable[[], None]], ClientWatch]
 """Makes a watch on the client of a request, which calls the function it is given when the client has left."""
+T = TypeVar("T")
 
 
 class Service:
@@ -72,11 +74,38 @@ class Service:
     def load(self, load: Load) -> Loaded:
         """Load away from the hub; until it is done `loaded` raises. Whatever `load` raises is raised here."""
         loaded = self.model_thread.call(load, self._enter_stage)
-        self._writer = EventWriter(loaded.labels, loaded.stats, self.stream)
-        self._loaded = loaded
+        self._use(loaded)
         self.sickness = None
         self.stage = "ready"
         return loaded
+
+    def _use(self, loaded: Loaded) -> None:
+        """In one step, for the hub: no event and no answer mixes what was known before with what is known now."""
+        before = self._loaded
+        self._writer = EventWriter(loaded.labels, loaded.stats, self.stream)
+        self._loaded = loaded
+        if before is not None and before.results is not None and before.results is not loaded.results:
+            self.lookups.call(before.results.close)  # after the last lookup that reads it
+
+    @property
+    def serving(self) -> Loaded | None:
+        """What is loaded, also while the server shuts down."""
+        return self._loaded
+
+    def use_known(self, known: Known) -> None:
+        """Put what was read anew in the place of what was known about the features."""
+        assert self._loaded is not None
+        self._use(self._loaded.with_known(known))
+
+    def look_up(self, question: Callable[[Loaded], T]) -> T:
+        """`question` of what is loaded by then, away from the hub. Raises ArtefactError for unreadable results."""
+        _ = self.loaded
+
+        def ask() -> T:
+            assert self._loaded is not None
+            return question(self._loaded)
+
+        return self.lookups.call(ask)
 
     @property
     def is_ready(self) -> bool:

@@ -16,7 +16,7 @@ from neuroscope.events import ActiveFeature, FeatureActivation, FeatureEvent, Pr
 from neuroscope.ranking import FILTERS, Ranking, select
 from neuroscope.server import wire
 from neuroscope.server.problems import bad_request
-from neuroscope.server.queries import read_number, read_whole, wrong
+from neuroscope.server.queries import read_choice, read_number, read_whole, wrong
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken, Published, ReadPrompt
 
 if TYPE_CHECKING:
@@ -45,12 +45,8 @@ class View:
 
 def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
     """The view that a query string asks for, `defaults` where it is silent. Raises Problem 400."""
-    align = query.get("align", "own")
-    if align not in ALIGNMENTS:
-        raise wrong("align", align, f"one of {', '.join(ALIGNMENTS)}")
-    chosen = query.get("filter", defaults.filter)
-    if chosen not in FILTERS:
-        raise wrong("filter", chosen, f"one of {', '.join(FILTERS)}")
+    align = read_choice(query, "align", "own", ALIGNMENTS)
+    chosen = read_choice(query, "filter", defaults.filter, FILTERS)
     try:
         ranking = replace(
             defaults,

@@ -113,11 +113,6 @@ class Results:
     def has_examples(self) -> bool:
         return bool(self._rows("SELECT 1 FROM examples LIMIT 1"))
 
-    @cached_property
-    def has_labels(self) -> bool:
-        """Whether any feature has a label: a calibration's database has none."""
-        return bool(self._rows("SELECT 1 FROM labels LIMIT 1"))
-
     def labels(self) -> list[FeatureLabel]:
         """The label shown for each feature that has one, in order of feature."""
         query = (
@@ -186,15 +181,6 @@ class Results:
             [list(tokens)],
         )
         return {row["token_id"]: row["token"] for row in rows}
-
-    def search(self, text: str, limit: int = 50) -> list[dict[str, Any]]:
-        """Features whose shown label contains `text` in any case, best scored first."""
-        return self._rows(
-            "SELECT feature, label, source, confidence, balanced_accuracy, firing_rate FROM feature "
-            "WHERE source IS NOT NULL AND contains(lower(label), lower(?)) "
-            "ORDER BY balanced_accuracy DESC NULLS LAST, feature LIMIT ?",
-            [text, limit],
-        )
 
     def label_counts(self) -> dict[str, int]:
         """How many features each source has a label for; sources without any are absent."""

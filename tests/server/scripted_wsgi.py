@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from scripted import scripted
+from scripted import FINGERPRINT, scripted
 
 from neuroscope import settings
 from neuroscope.errors import ModelError
 from neuroscope.server.loaded import Load, Loaded
+from neuroscope.server.loading import source_of
 from neuroscope.server.process import start
 
 
@@ -29,9 +31,17 @@ def load(settled: settings.Settings) -> Load:
             raise RuntimeError(message)
         if message := os.environ.get("SCRIPTED_LOAD_ERROR"):
             raise ModelError(message)
+        if os.environ.get("SCRIPTED_RESULTS"):
+            return with_results(settled)
         return scripted()
 
     return load_scripted
+
+
+def with_results(settled: settings.Settings) -> Loaded:
+    """What is known comes from the results folder of the settings, as for a real model."""
+    source = source_of(settled, FINGERPRINT)
+    return replace(scripted(), source=source).with_known(source.find(None))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,76 @@
+"""What is known about the features, for pages and lists: every label, a search, one feature with its examples.
+
+Questions of files and long lists are answered in the lookups thread, never in the hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+from flask import Flask, Response, request
+
+from neuroscope.server import wire
+from neuroscope.server.catalogue import SEARCHED_BY, Catalogue, read_search
+from neuroscope.server.feature_page import EXAMPLES_BY, feature_page, read_examples_wanted
+from neuroscope.server.loaded import Loaded
+from neuroscope.server.problems import Problem
+from neuroscope.server.queries import read_query
+from neuroscope.server.service import Service
+from neuroscope.server.status import json_response
+
+T = TypeVar("T")
+
+
+class PerSet(Generic[T]):
+    """What is made once for each set of labels. For one thread."""
+
+    def __init__(self, make: Callable[[Loaded], T]) -> None:
+        self._make = make
+        self._made: tuple[tuple[str, ...], T] | None = None
+
+    def __call__(self, loaded: Loaded) -> T:
+        if self._made is None or self._made[0] is not loaded.labels:
+            self._made = loaded.labels, self._make(loaded)
+        return self._made[1]
+
+
+class Tagged(NamedTuple):
+    """A body that readers may keep."""
+
+    body: bytes
+    etag: str
+
+
+def add_lookups(app: Flask, service: Service) -> None:
+    """Add the routes to `app`."""
+    catalogue, all_labels = PerSet(Catalogue), PerSet(_all_labels)
+
+    @app.get("/v1/features/labels")
+    def labels() -> Response:
+        read_query()
+        found = service.look_up(all_labels)
+        response = Response(found.body, mimetype="application/json", headers={"Cache-Control": "no-cache"})
+        response.set_etag(found.etag)
+        response.make_conditional(request)  # 304 for whoever has it
+        return response
+
+    @app.get("/v1/features/search")
+    def search() -> Response:
+        wanted = read_search(read_query(*SEARCHED_BY))
+        return json_response(service.look_up(lambda loaded: catalogue(loaded).search(wanted)))
+
+    @app.get("/v1/features/<int:index>")
+    def feature(index: int) -> Response:
+        width = service.loaded.width
+        if index >= width:
+            raise Problem(404, f"There is no feature {index}; the SAE has {width}, from 0 to {width - 1}.")
+        wanted = read_examples_wanted(read_query(*EXAMPLES_BY))
+        return json_response(service.look_up(lambda loaded: feature_page(loaded, index, wanted)))
+
+
+def _all_labels(loaded: Loaded) -> Tagged:
+    labels = {str(index): label for index, label in enumerate(loaded.labels)}
+    body = wire.encode({"sae_id": loaded.sae_id, "width": loaded.width, "labels": labels})
+    return Tagged(body, hashlib.sha256(body).hexdigest()[:32])
