@@ -35,6 +35,7 @@ from neuroscope.server.features import create_features_app
 from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
 from neuroscope.server.observing import Observed
+from neuroscope.server.results_watch import ResultsWatch
 from neuroscope.server.service import Service
 from neuroscope.server.tickets import hide_tickets_in_logs
 from neuroscope.server.unreadable import answer_in_json
@@ -94,6 +95,9 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
         key_variable=settled.serve.api_key_env if key else None,
         leave=partial(_leave_to_another, worker, service, answering, time.monotonic()),
     )
+    results = ResultsWatch(service, settled.serve.results_poll_s)
+    gevent.spawn(results.run)
+    signal.signal(signal.SIGHUP, results.ask)
     gevent.spawn(_end_with, worker, service, answering)
     if not worker.alive:  # told to end while this was imported
         _leave()

@@ -219,6 +219,7 @@ class Serve:
     heartbeat_s: float
     drain_s: float
     hang_s: float
+    results_poll_s: float
     decoder: bool
     log_format: str
     log_level: str
