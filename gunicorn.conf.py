@@ -6,6 +6,7 @@ import signal
 from neuroscope import settings
 from neuroscope.errors import NeuroscopeError
 from neuroscope.server import logs, master
+from neuroscope.server.hangup import ignore_hangups, pass_on_hangups
 
 try:
     _serve = settings.load().serve
@@ -31,6 +32,7 @@ forwarded_allow_ips = ""  # nothing here depends on what a proxy says, so nobody
 def on_starting(server):
     """Before the ports are opened: gunicorn would try for five seconds, and name no remedy."""
     os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)  # one worker: its metrics need no files
+    pass_on_hangups(server)  # gunicorn's own answer to SIGHUP loads the model again and cuts every stream
     master.check_addresses(server)
 
 
@@ -52,7 +54,8 @@ def worker_exit(_server, _worker):
     logs.finish()
 
 
-def post_fork(_server, _worker):
+def post_fork(_server, worker):
     """Let a worker that is told to end before it has handlers of its own do so: the master's would swallow it."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
+    ignore_hangups(worker)
