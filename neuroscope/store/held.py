@@ -27,6 +27,7 @@ class HeldFile:
         """Of the bytes that were believed; None where nothing vouched for them."""
         self._descriptor = _open(path)
         self._state = _state(os.fstat(self._descriptor))
+        self._is_changed = False
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -38,14 +39,14 @@ class HeldFile:
 
         A file whose times alone have changed is read again, once; Snakemake touches what its jobs have written.
         """
-        if self._descriptor < 0:
-            return True
+        if self._is_changed or self._descriptor < 0:
+            return not self._is_changed
         now = _state(os.fstat(self._descriptor))
         if now != self._state:
-            if now[2] != self._state[2] or self.sha256 is None or self._digest() != self.sha256:
-                return False
+            has_other_size = now[2] != self._state[2]
+            self._is_changed = has_other_size or self.sha256 is None or self._digest() != self.sha256
             self._state = now
-        return True
+        return not self._is_changed
 
     def is_at_its_path(self) -> bool:
         """Whether the path still leads to this very file, unchanged."""
