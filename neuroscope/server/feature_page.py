@@ -86,11 +86,10 @@ def _measured(results: Results, loaded: Loaded, index: int, wanted: ExamplesWant
 
 def _with_tokens(results: Results, examples: list[Row]) -> list[Row]:
     """Examples with the texts of their windows' tokens, and `center`, the place of the feature's own among them."""
-    windows = [row.pop("window") for row in examples]
+    windows = [row["window"] for row in examples]
     texts = results.token_texts({token for window in windows for token in window if token is not None})
     for row, window in zip(examples, windows, strict=True):
-        row["token_ids"] = [token for token in window if token is not None]
-        row["tokens"] = [texts.get(token, "") for token in row["token_ids"]]
+        row["tokens"] = [texts.get(token, "") for token in window if token is not None]
         row["center"] = sum(token is not None for token in window[: len(window) // 2])
     return examples
 

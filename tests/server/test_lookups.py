@@ -111,12 +111,12 @@ def test_examples_of_every_kind_come_with_their_tokens(page: dict[str, Any]) -> 
     ]
     first, second = page["examples"][:2]
     assert (first["activation"], first["tokens"], first["center"]) == (9.5, [" the", " cat", " sat"], 1)
-    assert (second["tokens"], second["token_ids"], second["center"]) == ([" cat", " sat"], [1, 2], 0)
+    assert (second["tokens"], second["center"]) == ([" cat", " sat"], 0)
+    assert second["window"] == [None] * 12 + [1, 2] + [None] * 11
     for row in (first, second):
         assert row["tokens"][row["center"]] == row["token"] == " cat"
         assert row["text_before"] == "".join(row["tokens"][: row["center"]])
         assert row["text_after"] == "".join(row["tokens"][row["center"] + 1 :])
-        assert "window" not in row
 
 
 @pytest.mark.parametrize(
