@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gevent.event import Event
 
@@ -53,8 +53,7 @@ class Entry:
     published: Published
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """What a reader at a cursor finds."""
 
     missed: int

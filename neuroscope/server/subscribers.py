@@ -20,7 +20,7 @@ from neuroscope.server.views import View
 
 RETRY_MS = 2000
 BATCH = 32
-"""Events read at once; other greenlets run between batches of a long replay."""
+"""Events read at once; other greenlets run between the full batches of a long replay."""
 MAX_VIEWS = 64
 RETRY_AFTER_S = 10
 COMPLETION_ID = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -116,9 +116,9 @@ def follow(
         block = b"".join(write(e, view) for e in reading.entries if _concerns(e, completion_id))
         if block:
             yield block
-        if reading.entries or reading.missed:
+        if len(reading.entries) == BATCH:
             gevent.sleep(0)
-        elif stream.closed:
+        elif stream.closed and not (reading.entries or reading.missed):
             yield wire.event(
                 "shutdown", {"reason": "The server is shutting down."}, stream.identifier(cursor)
             )
