@@ -5,15 +5,19 @@ What the fields mean is said in `chat_request.py` and beside the routes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gevent
 from flask import request
 from gunicorn.http.errors import ParseException
+from werkzeug.sansio.utils import get_content_length
 
 from neuroscope.errors import shown
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem, bad_request
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 MAX_BYTES = 1_000_000
 READ_SECONDS = 20.0
@@ -46,7 +50,7 @@ def read_json_object() -> dict[str, Any]:
                 code="unsupported_content_encoding",
             )
     try:
-        value = wire.loads(_read())
+        value = wire.loads(read_bounded(request.environ))
     except ValueError as error:
         raise bad_request(str(error), code="invalid_json") from error
     if not isinstance(value, dict):
@@ -54,14 +58,19 @@ def read_json_object() -> dict[str, Any]:
     return value
 
 
-def _read() -> bytes:
-    """At most MAX_BYTES + 1 are read: the length a client states may be absent or untrue."""
+def read_bounded(environ: WSGIEnvironment) -> bytes:
+    """The body as it came. Raises Problem: 413 too long, 408 too slow, 400 cut off.
+
+    At most MAX_BYTES + 1 are read: the length a client states may be absent or untrue.
+    """
     too_long = Problem(413, f"The body is longer than {MAX_BYTES:,} bytes.")
-    if (request.content_length or 0) > MAX_BYTES:
+    if (
+        get_content_length(environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")) or 0
+    ) > MAX_BYTES:
         raise too_long
     body = b""
     with gevent.Timeout(READ_SECONDS, Problem(408, f"The body did not arrive within {READ_SECONDS:.0f} s.")):
-        stream = request.environ["wsgi.input"]
+        stream = environ["wsgi.input"]
         try:
             while len(body) <= MAX_BYTES and (piece := stream.read(MAX_BYTES + 1 - len(body))):
                 body += piece

@@ -17,6 +17,7 @@ from neuroscope.server.connection import ClientWatch
 from neuroscope.server.document import add_document
 from neuroscope.server.echo import Echo, NoAnswer, echo_of
 from neuroscope.server.fields import Fields
+from neuroscope.server.full import RefuseWhenFull
 from neuroscope.server.generation import Generation
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.problems import Problem, answer_problems, from_prompt_error
@@ -54,6 +55,8 @@ def create_chat_app(service: Service) -> Flask:
     def responses() -> Response:
         raise Problem(404, "The Responses API is not served here. Use POST /v1/chat/completions.")
 
+    paths = ("/v1/chat/completions", "/v1/completions")
+    app.wsgi_app = RefuseWhenFull(app.wsgi_app, paths, lambda: service.is_ready and service.inference.is_full)  # type: ignore[method-assign]
     return app
 
 

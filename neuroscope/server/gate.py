@@ -14,12 +14,9 @@ import re
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from neuroscope.errors import ConfigError, shown
-from neuroscope.server import wire
-from neuroscope.server.note import note_code
 from neuroscope.server.problems import Problem
 from neuroscope.server.tickets import LIFETIME_S, PATHS, Tickets, take_tickets
 
@@ -111,11 +108,8 @@ class Gate:
             return []
         problem = problem or self._missing_key(environ, tickets)
         if problem is not None:
-            note_code(problem.code)
-            body = wire.encode(problem.body())
-            headers = [*problem.headers(), ("Content-Length", str(len(body)))]
-            start(f"{problem.status} {HTTPStatus(problem.status).phrase}", headers)
-            return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+            body = problem.answer(start)
+            return [] if environ["REQUEST_METHOD"] == "HEAD" else body
         return self._app(environ, start)
 
     def _cors(self, environ: WSGIEnvironment) -> list[tuple[str, str]]:

@@ -89,18 +89,17 @@ class Inference:
         run = self._running
         return None if run is None or run.is_left else (self._runs, run.job.signs)
 
+    @property
+    def is_full(self) -> bool:
+        return self._free_places == 0
+
     def take_place(self) -> Callable[[], None]:
         """A place in the queue, taken before the prompt is made. Returns the function that gives it back.
 
         Raises Problem 429 when the queue is full.
         """
-        if self._free_places == 0:
-            raise Problem(
-                429,
-                "The model is busy and its queue is full. Try again in a moment.",
-                code="queue_full",
-                retry_after_s=RETRY_AFTER_S,
-            )
+        if self.is_full:
+            raise queue_full()
         self._free_places -= 1
         held = True
 
@@ -221,6 +220,11 @@ class Inference:
             job.finish(error)
         except Exception:  # the border of a request: the next job must run
             log.exception("a job could not be ended")
+
+
+def queue_full() -> Problem:
+    message = "The model is busy and its queue is full. Try again in a moment."
+    return Problem(429, message, code="queue_full", retry_after_s=RETRY_AFTER_S)
 
 
 def _capture(

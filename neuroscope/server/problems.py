@@ -71,6 +71,14 @@ class Problem(Exception):
             headers += [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Version", "13")]
         return headers
 
+    def answer(self, start_response: Callable[[str, list[tuple[str, str]]], object]) -> list[bytes]:
+        """The response of a WSGI application."""
+        note_code(self.code)
+        body = wire.encode(self.body())
+        headers = [*self.headers(), ("Content-Length", str(len(body)))]
+        start_response(f"{self.status} {HTTPStatus(self.status).phrase}", headers)
+        return [body]
+
     def response(self) -> Response:
         note_code(self.code)
         return Response(wire.encode(self.body()), self.status, self.headers())

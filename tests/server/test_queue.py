@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from serving import EventStream, Server, http, wait_until
+from serving import EventStream, Server, http, raw_request, status_of, wait_until
 
 QUEUE = 4  # of the `server` fixture
 CHAT = "/v1/chat/completions"
@@ -79,6 +79,22 @@ def test_a_full_queue_refuses_at_once_and_recovers(server: Server) -> None:
         connection.close()
     server.wait_idle()
     assert server.chat("there is room").status_code == 200
+
+
+def test_a_refusal_reads_the_whole_request_first(server: Server) -> None:
+    """Of a connection that is closed over unread bytes the kernel takes the answer back."""
+    waiting = [occupy(server), *(open_request(server, "slow") for _ in range(QUEUE))]
+    wait_until(lambda: queue_of(server)["waiting"] == QUEUE, what="a full queue")
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    )
+    for size, status in [(900_000, 429), (1_000_001, 413)]:
+        body = b"{" + b" " * (size - 1)
+        request = f"{head}Content-Length: {size}\r\n\r\n".encode() + (body if status == 429 else b"")
+        assert status_of(raw_request(server.port, request)) == status
+    for connection in waiting:
+        connection.close()
+    server.wait_idle()
 
 
 def test_a_waiting_client_that_leaves_leaves_the_queue(server: Server) -> None:
