@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,6 +35,7 @@ from neuroscope.server.features import create_features_app
 from neuroscope.server.gate import Gate, policy, refuse_open_bind
 from neuroscope.server.loaded import Load
 from neuroscope.server.observing import Observed
+from neuroscope.server.open_files import room_for_streams
 from neuroscope.server.results_watch import ResultsWatch
 from neuroscope.server.service import Service
 from neuroscope.server.tickets import hide_tickets_in_logs
@@ -54,7 +55,6 @@ EXIT_REFUSED = 4  # gunicorn's "application failed to load": the master stops in
 EXIT_LOADING_FAILED = 3  # gunicorn's "worker failed to boot", likewise
 EXIT_REPLACE = 1  # any other: the master starts another worker
 SWITCH_SECONDS = 0.0005  # a busy Python thread otherwise keeps the hub waiting for ten times as long
-OPEN_FILES = 65_536
 TOKEN_PATIENCE_S = 1.2
 RESPONSE_PATIENCE_S = 0.8
 LOOK_SECONDS = 0.05
@@ -76,12 +76,12 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
         logs.announce(f"\nNot started: {error}\n", level=logs.ERROR)
         raise SystemExit(EXIT_REFUSED) from error
     sys.setswitchinterval(SWITCH_SECONDS)
-    _raise_open_files()
     _restore_processes()
     answer_in_json()
     hide_tickets_in_logs()
     ranking = settled.ranking
-    service = Service(settled.serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
+    serve = replace(settled.serve, max_streams=room_for_streams(settled.serve.max_streams))
+    service = Service(serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
     hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
@@ -253,11 +253,3 @@ def _leave(status: int = 0) -> NoReturn:
     """Exit at once. The interpreter's own way out takes seconds, and crashes if the model still computes."""
     logs.finish()
     os._exit(status)
-
-
-def _raise_open_files() -> None:
-    """A thousand streams are a thousand sockets; the usual soft limit is 1,024."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
