@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clients format clean distclean
+.PHONY: help demo test soak check clients format clean distclean
 
 # Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
 PYTHON ?=
@@ -40,6 +40,9 @@ test: clients ## every test
 	@$(PY) -m pytest
 
 clients: .venv/clients $(NODE_CLIENTS)/node_modules/installed ## what the tests need beside .venv/installed
+
+soak: .venv/installed ## the load promises, ten minutes at most; writes bench/soak.json and README's table
+	@$(PY) -m bench.soak --out bench/soak.json
 
 check: .venv/installed ## formats, lint, types and the pipeline's own lint
 	@$(PY) -m ruff format --check .
