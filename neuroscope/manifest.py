@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
@@ -176,7 +176,13 @@ class Manifest:
         except (KeyError, TypeError, AttributeError) as error:
             raise ArtefactError(f"{path} is not a manifest ({error}). {made_anew()}") from error
 
-    def check(self, folder: Path, names: Sequence[str] | None = None) -> None:
+    def check(
+        self,
+        folder: Path,
+        names: Sequence[str] | None = None,
+        *,
+        sha256_of: Callable[[Path], str] = file_sha256,
+    ) -> None:
         """Raises ArtefactError that names the first of `names` (default: all) that is missing or has other
         bytes.
         """
@@ -187,7 +193,7 @@ class Manifest:
                     f"{folder / name} is missing. Make the results anew with `snakemake --cores 4 labels`."
                 )
             try:
-                found = file_sha256(folder / name)
+                found = sha256_of(folder / name)
             except OSError as error:
                 raise ArtefactError(
                     f"{folder / name} cannot be read: {error.strerror}. {made_anew()}"

@@ -40,13 +40,15 @@ def read_text(path: Path, *, at_most: int | None = None) -> str:
 
     Raises OSError, and ValueError for other bytes or for more than `at_most`.
     """
-    found = os.stat(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode):
-        kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.EINVAL
-        raise OSError(kind, "it is a folder" if kind == errno.EISDIR else "it is no regular file", str(path))
-    if at_most is not None and found.st_size > at_most:
-        raise ValueError(f"it has {found.st_size:,} bytes, {at_most:,} at most are read")
-    return Path(path).read_text(encoding="utf-8")
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with open(descriptor, encoding="utf-8") as file:
+        if at_most is not None and found.st_size > at_most:
+            raise ValueError(f"it has {found.st_size:,} bytes, {at_most:,} at most are read")
+        return file.read()
 
 
 def folder_sha256(path: Path, *, of_file: Callable[[Path], str] = file_sha256) -> str:

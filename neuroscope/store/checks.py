@@ -7,21 +7,24 @@ from pathlib import Path
 
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint, Manifest
+from neuroscope.store.held import HeldFile
 
 
-def check_against_manifest(path: Path) -> tuple[Fingerprint, str]:
-    """The fingerprint in the manifest beside `path` and the file's SHA-256, once its bytes are those it lists.
+def check_against_manifest(file: HeldFile) -> Fingerprint:
+    """The fingerprint in the manifest beside `file`, once its bytes are those it lists; they are known by then.
 
     Raises ArtefactError that says what is missing or differs.
     """
+    path = file.path
     if os.path.lexists(write_ahead_log(path)):
         raise ArtefactError(
             f"{path} was not closed by the program that wrote it: {write_ahead_log(path).name} is left. "
             "Delete both, then make the results anew with `snakemake --cores 4 labels`."
         )
     manifest = Manifest.read(path.parent / "manifest.json")
-    manifest.check(path.parent, [path.name])
-    return manifest.fingerprint, manifest.files[path.name].sha256
+    manifest.check(path.parent, [path.name], sha256_of=lambda _: file.digest())
+    file.sha256 = manifest.files[path.name].sha256
+    return manifest.fingerprint
 
 
 def write_ahead_log(path: Path) -> Path:

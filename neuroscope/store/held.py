@@ -44,7 +44,7 @@ class HeldFile:
         now = _state(os.fstat(self._descriptor))
         if now != self._state:
             has_other_size = now[2] != self._state[2]
-            self._is_changed = has_other_size or self.sha256 is None or self._digest() != self.sha256
+            self._is_changed = has_other_size or self.sha256 is None or self.digest() != self.sha256
             self._state = now
         return not self._is_changed
 
@@ -55,7 +55,8 @@ class HeldFile:
         except OSError:
             return False
 
-    def _digest(self) -> str:
+    def digest(self) -> str:
+        """Hexadecimal SHA-256 of the open file's bytes."""
         # By the descriptor that is held: closing another one would drop this process's locks on the file.
         digest, offset = hashlib.sha256(), 0
         while piece := os.pread(self._descriptor, CHUNK, offset):
@@ -66,17 +67,20 @@ class HeldFile:
 
 def _open(path: Path) -> int:
     try:
-        kind = os.stat(path).st_mode
-        if not stat.S_ISREG(kind):
-            what = "a folder" if stat.S_ISDIR(kind) else "no file that can be read twice"
-            raise ArtefactError(f"{path} is {what}, not a results database. {made_anew()}")
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Asked of what is open, not of the name: a pipe may take the file's place, and would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
         raise ArtefactError(
             f"There is no results database at {path}. Make it with `snakemake --cores 4 labels`."
         ) from error
     except OSError as error:
         raise ArtefactError(f"{path} cannot be opened: {error.strerror}. {made_anew()}") from error
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    what = "a folder" if stat.S_ISDIR(kind) else "no file that can be read twice"
+    raise ArtefactError(f"{path} is {what}, not a results database. {made_anew()}")
 
 
 def _state(found: os.stat_result) -> State:

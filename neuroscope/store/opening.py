@@ -25,9 +25,8 @@ def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True)
     path = Path(path)
     file = HeldFile(path)
     try:
-        expected = None
-        if check:
-            expected, file.sha256 = check_against_manifest(path)
+        expected = check_against_manifest(file) if check else None
+        _refuse_replaced(file)
         results = Results(path, attach_read_only(path, memory_limit), file)
     except BaseException:
         file.close()
@@ -41,10 +40,14 @@ def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True)
 
 
 def _refuse_other_runs(results: Results, file: HeldFile, expected: Fingerprint | None) -> None:
-    if not file.is_at_its_path():  # what was compared with the manifest need not be what is open
-        raise ArtefactError(f"{results.path} is being replaced at this moment. Open it again.")
+    _refuse_replaced(file)  # what was compared with the manifest need not be what DuckDB has opened
     if expected is not None and (differences := results.fingerprint().mismatches(expected)):
         raise ArtefactError(
             f"{results.path} and its manifest were made by different runs: {'; '.join(differences)}. "
             "Delete both, then make them anew with `snakemake --cores 4 labels`."
         )
+
+
+def _refuse_replaced(file: HeldFile) -> None:
+    if not file.is_at_its_path():
+        raise ArtefactError(f"{file.path} is being replaced at this moment. Open it again.")

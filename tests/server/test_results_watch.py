@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import gevent
+import psutil
 import pytest
+from damages import DAMAGES
 from scripted import FINGERPRINT, scripted
 from scripted_results import label_of, write_results
 from serving import EventStream, Server, http, serving, wait_until, write_config
@@ -379,6 +382,36 @@ def test_results_that_do_not_fit_or_go_change_no_label_and_are_named(
         assert (page.status_code, page.json()["label"]) == (200, "third name of 10")
         assert page.json()["mean_firing"] == 2
         assert page.json()["degraded"] == http.get(f"{server.chat_url}/readyz").json()["degraded"] == [said]
+
+
+def test_whatever_becomes_of_the_folder_pages_and_answers_go_on(tmp_path: Path) -> None:
+    """Each kind of damage to results in use, and whole ones after it."""
+    folder, made = tmp_path / "results/tiny", tmp_path / "made"
+    write_results(made)
+    with serving(tmp_path, env={"SCRIPTED_RESULTS": "1"}, serve={"results_poll_s": 0}) as server:
+
+        def degraded_after_a_hangup() -> list[str]:
+            server.process.send_signal(signal.SIGHUP)
+            said: list[str] = server.get("/readyz").json()["degraded"]
+            return said
+
+        for name, (damage, reason) in DAMAGES.items():
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(made, folder)
+            wait_until(lambda: degraded_after_a_hangup() == [], what=f"whole results before {name}")
+            damage(folder)
+            wait_until(lambda reason=reason: reason in str(degraded_after_a_hangup()), what=name)
+            page = server.get("/v1/features/10?examples=all").json()
+            assert (page["label"], page["balanced_accuracy"]) == (
+                "label of 10",
+                0.6 if page["scores"] else None,
+            ), name
+            assert server.get("/v1/features/search?q=label of 10").json()["total"] == 1, name
+            assert server.chat("a").status_code == 200, name
+        (worker,) = psutil.Process(server.process.pid).children()
+        held = [file.path for file in worker.open_files() if "results.duckdb" in file.path]
+        assert len(held) <= 2, "DuckDB's and ours: those of before are closed"
+        assert "Traceback" not in server.output
 
 
 def test_a_database_cut_under_the_server_is_a_503_in_shape_until_it_is_known(tmp_path: Path) -> None:
