@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from neuroscope.server.body import read_bounded
 from neuroscope.server.inference import queue_full
+from neuroscope.server.note import note_route
 from neuroscope.server.problems import Problem
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class RefuseWhenFull:
             return self._app(environ, start_response)
         if not self._is_full():
             return self._app(environ, start_response)
+        note_route(environ["PATH_INFO"])
         try:
             read_bounded(environ)  # closing a connection with unread bytes would take the answer back
         except Problem as problem:

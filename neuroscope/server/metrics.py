@@ -26,7 +26,7 @@ from prometheus_client.metrics import disable_created_metrics
 from prometheus_client.registry import Collector
 
 from neuroscope.manifest import package_version
-from neuroscope.server.note import RequestNote, current
+from neuroscope.server.note import RequestNote, note_route
 
 if TYPE_CHECKING:
     from neuroscope.engine import Step
@@ -215,10 +215,9 @@ def add_metrics(app: Flask, metrics: Metrics) -> None:
     """Add `/metrics` to `app`, and have each request note which of its routes it took."""
 
     @app.before_request
-    def note_route() -> None:
-        note = current()
-        if note is not None and request.url_rule is not None:
-            note.route = request.url_rule.rule
+    def note_rule() -> None:
+        if request.url_rule is not None:
+            note_route(request.url_rule.rule)
 
     @app.get("/metrics")
     def metrics_page() -> Response:

@@ -58,6 +58,12 @@ def note_code(code: str) -> None:
         note.code = code
 
 
+def note_route(route: str) -> None:
+    """The current request took this route."""
+    if (note := _current.get()) is not None:
+        note.route = route
+
+
 def note_answer(answer: Answer) -> str | None:
     """The current request has this generated. Returns the request's id, for whoever logs about the answer."""
     if (note := _current.get()) is None:

@@ -38,7 +38,6 @@ from neuroscope.server.observing import Observed
 from neuroscope.server.open_files import room_for_streams
 from neuroscope.server.results_watch import ResultsWatch
 from neuroscope.server.service import Service
-from neuroscope.server.tickets import hide_tickets_in_logs
 from neuroscope.server.unreadable import answer_in_json
 from neuroscope.server.watchdog import STABLE_S, Watchdog
 from neuroscope.settings import more_allowed_hosts, repository_root
@@ -78,7 +77,6 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     sys.setswitchinterval(SWITCH_SECONDS)
     _restore_processes()
     answer_in_json()
-    hide_tickets_in_logs()
     ranking = settled.ranking
     serve = replace(settled.serve, max_streams=room_for_streams(settled.serve.max_streams))
     service = Service(serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))

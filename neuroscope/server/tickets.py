@@ -7,8 +7,6 @@ from every log. Who may ask for one, and that a key is asked for otherwise, is t
 from __future__ import annotations
 
 import hashlib
-import logging
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -25,8 +23,6 @@ PATHS = ("/v1/features/stream", "/v1/features/ws")
 LIFETIME_S = 60
 LIMIT = 1024
 """Tickets kept at once; a new one then takes the place of the oldest."""
-_IN_TEXT = re.compile(rf"(?i)\b{PARAMETER}=[^&\s'\"\\]+")
-_LOGGERS = ("gunicorn.error", "gunicorn.access")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +86,6 @@ def take_tickets(environ: WSGIEnvironment) -> list[str]:
         path, mark, _ = environ.get("RAW_URI", "").partition("?")
         environ["RAW_URI"] = f"{path}{mark if kept else ''}{environ['QUERY_STRING']}"
     return tickets
-
-
-def hide_tickets_in_logs() -> None:
-    """gunicorn writes request lines into its logs, those among them that never became a request."""
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_without_tickets)
-
-
-def _without_tickets(record: logging.LogRecord) -> bool:
-    message = record.getMessage()
-    if _IN_TEXT.search(message):
-        record.msg, record.args = _IN_TEXT.sub(f"{PARAMETER}=...", message), ()
-    return True
 
 
 def _hash(ticket: str) -> bytes:

@@ -32,6 +32,6 @@ def servers(
         scripted.wait_ready()
         tiny.wait_ready()
         yield Servers(scripted, tiny)
-    planned = scripted.output.count("RuntimeError: the script says so")
+    planned = scripted.output.count("RuntimeError: (what it says is withheld")
     assert scripted.output.count("Traceback") == planned, scripted.output
     assert "Traceback" not in tiny.output, tiny.output

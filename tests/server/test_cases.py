@@ -59,6 +59,7 @@ CASES = {
     ],
     "max_tokens 0, -1, 1.5, 1e12, 1": [
         HERE + "test_a_number_that_is_none_is_refused",
+        REFUSALS + "test_a_wrong_field_is_named_with_what_is_accepted",
         TEXT + "test_a_limit_counts_tokens",
     ],
     "invalid JSON, null, [], 5 as bodies": [REFUSALS + "test_a_body_that_is_no_json_object_is_refused"],
@@ -105,7 +106,7 @@ QUEUE = 4
     ("field", "value"),
     [
         *(("temperature", value) for value in ("0.7", True, float("nan"), float("inf"), -1, [])),
-        *(("max_tokens", value) for value in (0, -1, 1.5, 1e12, "1", True)),
+        *(("max_tokens", value) for value in (0, -1, 1.5, "1", True)),
         *(("top_p", value) for value in ("1", -0.1, float("nan"))),
     ],
 )
