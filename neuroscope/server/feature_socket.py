@@ -6,11 +6,14 @@ A client may change its own settings as it listens. How frames are sent and read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from flask import Response, request
+import gevent
+from flask import Blueprint, Flask, g, request
+from flask_sock import Sock
+from simple_websocket import ConnectionClosed
 from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError
 
 from neuroscope.errors import shown
 from neuroscope.server import wire
@@ -18,30 +21,41 @@ from neuroscope.server.problems import Problem, bad_request
 from neuroscope.server.queries import read_query
 from neuroscope.server.service import Service
 from neuroscope.server.stream import Entry
-from neuroscope.server.subscribers import Start, follow, read_completion_id, read_since, read_start
+from neuroscope.server.subscribers import follow, read_completion_id, read_since, read_start
 from neuroscope.server.views import PARAMETERS, View, read_view
-from neuroscope.server.websocket import SwitchingProtocols, WebSocket, check_handshake, text_frame
+from neuroscope.server.websocket import Line, check_handshake, handed_over, server_options
 
 if TYPE_CHECKING:
-    import socket
+    from simple_websocket import Server
 
+PATH = "/v1/features/ws"
 SETTINGS = (*PARAMETERS, "completion_id")
 """What a query string may say and a message may change."""
 
 
-def open_socket(service: Service) -> Response:
-    """Answer the current request, a WebSocket's handshake. Whatever is refused is refused as ordinary HTTP."""
-    accept = check_handshake(request.environ)
-    if service.stopping:
-        _ = service.loaded
-    query = read_query(*SETTINGS, "since")
-    since = read_since(service.stream, query)
-    subscriber = SocketSubscriber(service, query)
-    start = read_start(service.stream, since, subscriber.completion_id)
-    converse = partial(subscriber.converse, request.environ["gunicorn.socket"], start)
-    response = SwitchingProtocols(accept, converse)
-    response.call_on_close(subscriber.leave)
-    return response
+def add_socket(app: Flask, service: Service) -> None:
+    """Add the WebSocket to `app`. Whatever is refused is refused as ordinary HTTP, before the handshake."""
+    app.config["SOCK_SERVER_OPTIONS"] = server_options(service.serve.heartbeat_s)
+    routes = Blueprint("socket", __name__)
+
+    @routes.before_request
+    def admit() -> None:
+        key = check_handshake(request.environ)
+        if service.stopping:
+            _ = service.loaded
+        g.subscriber = SocketSubscriber(service, read_query(*SETTINGS, "since"))
+        request.environ = handed_over(request.environ, key, g.subscriber.line)
+
+    @routes.teardown_request
+    def leave(_error: BaseException | None) -> None:
+        if "subscriber" in g:
+            g.subscriber.leave()
+
+    @Sock(app).route(PATH, routes)  # type: ignore[untyped-decorator]
+    def socket(ws: Server) -> None:
+        g.subscriber.converse(ws)
+
+    app.register_blueprint(routes)
 
 
 class SocketSubscriber:
@@ -52,8 +66,11 @@ class SocketSubscriber:
         self._query = {name: query[name] for name in SETTINGS if name in query}
         read_completion_id(self._query)
         self._view = read_view(self._query, service.ranking)
+        since = read_since(service.stream, query)
+        self._start = read_start(service.stream, since, self.completion_id)
+        self._is_over = False
+        self.line = Line(request.environ["gunicorn.socket"], request.environ["neuroscope.headers"], self._end)
         self._give_back = service.subscribers.admit(self._view)
-        self._socket: WebSocket | None = None
 
     @property
     def completion_id(self) -> str | None:
@@ -62,28 +79,48 @@ class SocketSubscriber:
     def leave(self) -> None:
         self._give_back()
 
-    def converse(self, connection: socket.socket, start: Start) -> None:
-        """Send the stream from `start` until the client leaves or the server stops."""
-        service = self._service
-        self._socket = WebSocket(connection, service.serve.heartbeat_s, self._hear, service.stream.wake)
-        blocks = follow(
-            service.stream,
-            self._write,
-            self._view,
-            start,
-            completion_id=None,  # as the view, it may change: `_write` knows both
-            heartbeat_s=service.serve.heartbeat_s,
-            is_gone=lambda: self._socket is None or self._socket.ended,
-        )
+    def converse(self, ws: Server) -> None:
+        """Send the stream until the client leaves or the server stops."""
+        service, self._ws = self._service, ws
+        listening = gevent.spawn(self._listen)
         try:
-            self._send(
-                {"event": "settings", "id": service.stream.identifier(start.cursor), **self._settings()}
+            identifier = service.stream.identifier(self._start.cursor)
+            self._send({"event": "settings", "id": identifier, **self._settings()})
+            blocks = follow(
+                service.stream,
+                self._write,
+                self._view,
+                self._start,
+                completion_id=None,  # as the view, it may change: `_write` knows both
+                heartbeat_s=service.serve.heartbeat_s,
+                is_gone=lambda: self._is_over,
             )
             for block in blocks:
-                self._socket.send(b"".join(map(_frame, wire.messages(block))))
-            self._socket.close(CloseReason.GOING_AWAY, "The server is shutting down.")
+                for message in wire.messages(block):
+                    ws.send(message.decode())
+            ws.close(CloseReason.GOING_AWAY, "The server is shutting down.")
+        except (ConnectionClosed, LocalProtocolError):
+            pass  # it has left
         finally:
-            self._socket.finish()
+            self.line.finish()
+            listening.kill()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                message = self._ws.receive()
+                if isinstance(message, bytes):
+                    self._ws.close(CloseReason.UNSUPPORTED_DATA, "Only text is understood.")
+                elif message is not None:
+                    self._hear(message)
+        except (ConnectionClosed, LocalProtocolError):
+            pass
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._service.stream.wake()
 
     def _write(self, entry: Entry, _at_first: View) -> bytes:
         if self.completion_id not in (None, entry.published.completion_id):
@@ -126,8 +163,7 @@ class SocketSubscriber:
         }
 
     def _send(self, message: dict[str, Any]) -> None:
-        assert self._socket is not None
-        self._socket.send(text_frame(wire.encode(message)))
+        self._ws.send(wire.encode(message).decode())
 
 
 def _read(text: str) -> dict[str, str | None]:
@@ -159,9 +195,3 @@ def _text(name: str, value: Any) -> str | None:
         accepted = "a list of feature numbers" if name == "features" else "a text or a number"
         raise bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
     return None if value is None else str(value)
-
-
-@lru_cache(maxsize=128)
-def _frame(message: bytes) -> bytes:
-    """Subscribers with equal settings are sent the same bytes."""
-    return text_frame(message)

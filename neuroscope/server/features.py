@@ -12,7 +12,7 @@ from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch
 from neuroscope.server.document import add_document
-from neuroscope.server.feature_socket import open_socket
+from neuroscope.server.feature_socket import PATH, add_socket
 from neuroscope.server.lookups import add_lookups
 from neuroscope.server.page import PAGE, PAGE_HEADERS
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
@@ -37,6 +37,7 @@ def create_features_app(service: Service) -> Flask:
     add_status(app, service)
     add_document(app, "features")
     add_lookups(app, service)
+    add_socket(app, service)
 
     @app.get("/")
     def page() -> Response:
@@ -46,11 +47,7 @@ def create_features_app(service: Service) -> Flask:
     def stream() -> Response:
         return _subscribe(service)
 
-    @app.get("/v1/features/ws", websocket=True)
-    def socket() -> Response:
-        return open_socket(service)
-
-    @app.get("/v1/features/ws")
+    @app.get(PATH)
     def no_socket() -> Response:
         raise Problem(426, "This is a WebSocket; /v1/features/stream has the same as server-sent events.")
 

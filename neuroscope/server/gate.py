@@ -95,6 +95,7 @@ class Gate:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request_id = environ.setdefault("neuroscope.request_id", f"req_{secrets.token_hex(12)}")
         extra = [("x-request-id", request_id), *_BUILT_IN_HEADERS, *self._cors(environ)]
+        environ["neuroscope.headers"] = extra  # a handshake is not answered by `start`
 
         def start(
             status: str, headers: list[tuple[str, str]], exc_info: Any = None

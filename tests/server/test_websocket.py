@@ -288,6 +288,12 @@ def test_no_compression_is_agreed_to(sockets: Server) -> None:
         assert raw.close_code() == 1002
 
 
+def test_a_header_that_is_none_of_a_web_socket_s_is_let_pass(sockets: Server) -> None:
+    with RawWebSocket(sockets.features_port, X_Odd="\xe9", Sec_WebSocket_Protocol="chat") as raw:
+        assert "sec-websocket-protocol" not in raw.headers
+        raw.until("settings")
+
+
 BAD_FRAMES: list[tuple[str, bytes, int]] = [
     ("unmasked", frame(TEXT, b"{}", masked=False), 1002),
     ("reserved bit", frame(TEXT, b"{}", rsv=1), 1002),
@@ -323,13 +329,14 @@ def test_a_wrong_frame_ends_the_connection_with_its_code(sockets: Server, data: 
 def test_frames_in_pieces_and_pings_between_them_are_read(sockets: Server) -> None:
     with RawWebSocket(sockets.features_port) as raw:
         raw.until("settings")
-        text = '{"type": "configure", "completion_id": "né"}'.encode()
-        raw.send(frame(TEXT, text[:41], fin=False) + frame(PING, b"are you there") + frame(0, b"", fin=False))
-        for byte in frame(0, text[41:]):
+        text = '{"type": "configure", "filter": "né"}'.encode()
+        middle = text.index("é".encode()) + 1  # of a character
+        raw.send(frame(TEXT, text[:middle], fin=False) + frame(PING, b"are you there") + frame(0, b"", fin=False))
+        for byte in frame(0, text[middle:]):
             raw.send(bytes([byte]))
         answers = raw.frames()
         assert next(answers) == (PONG, b"are you there")
-        assert json.loads(next(answers)[1])["data"]["completion_id"] == "né"
+        assert "'filter' is 'né'" in json.loads(next(answers)[1])["data"]["error"]["message"]
         raw.send(frame(PONG, b"unasked"))
         raw.send(frame(CLOSE, struct.pack("!H", 3500) + b"bye"))
         assert next(answers) == (CLOSE, struct.pack("!H", 3500) + b"bye")
