@@ -75,17 +75,15 @@ def read_text_request(body: Fields) -> CompletionRequest:
 def _prompt(body: Fields) -> str | TokenIds:
     """One string or one list of token ids, either of which may be the only one of a list."""
     prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and not _is_id(prompt[0]):
+    if isinstance(prompt, list) and len(prompt) == 1 and fields.whole(prompt[0]) is None:
         prompt = prompt[0]
-    if isinstance(prompt, list) and prompt and all(_is_id(token) for token in prompt):
-        return TokenIds(tuple(prompt))
     if isinstance(prompt, str):
         return prompt
+    ids = [fields.whole(token) for token in prompt] if isinstance(prompt, list) else []
+    known = tuple(token for token in ids if token is not None)
+    if ids and len(known) == len(ids):
+        return TokenIds(known)
     raise fields.wrong("prompt", body.get("prompt"), "one string or one list of token ids")
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _sampling(body: Fields, max_tokens: int | None, logprobs: bool, top_logprobs: int) -> Sampling:

@@ -16,7 +16,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError
 
 from neuroscope.errors import shown
-from neuroscope.server import wire
+from neuroscope.server import fields, wire
 from neuroscope.server.problems import Problem, bad_request
 from neuroscope.server.queries import read_query
 from neuroscope.server.service import Service
@@ -189,9 +189,14 @@ def _read(text: str) -> dict[str, str | None]:
 
 
 def _text(name: str, value: Any) -> str | None:
-    if name == "features" and isinstance(value, list) and all(type(index) is int for index in value):
-        return ",".join(map(str, value))
+    if name == "features" and isinstance(value, list):
+        features = [fields.whole(index) for index in value]
+        if None not in features:
+            return ",".join(map(str, features))
     if isinstance(value, bool | list | dict):
         accepted = "a list of feature numbers" if name == "features" else "a text or a number"
         raise bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
+    number = fields.whole(value)
+    if number is not None:
+        return str(number)
     return None if value is None else str(value)

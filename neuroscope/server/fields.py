@@ -27,19 +27,20 @@ def integer(fields: Fields, name: str, low: int, high: int | None = None) -> int
     value = fields.get(name)
     if value is None:
         return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # 16.0 is a whole number in JSON, and what some languages write
+    found = whole(value)
     accepted = (
         f"a whole number from {low} to {high}" if high is not None else f"a whole number of {low} or more"
     )
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or value < low
-        or (high is not None and value > high)
-    ):
+    if found is None or found < low or (high is not None and found > high):
         raise wrong(name, value, accepted)
-    return value
+    return found
+
+
+def whole(value: Any) -> int | None:
+    """`value` where it is a whole number. In JSON 16.0 is one too, and what some languages write."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(fields: Fields, name: str, low: float, high: float, default: float) -> float:

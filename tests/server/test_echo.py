@@ -41,7 +41,7 @@ def test_token_ids_are_the_prompt_as_it_is(saying: Server, tiny_gemma: tuple[Any
     ids = ids_of(tiny_gemma)
     body = {"max_tokens": 8, "temperature": 0}
     by_text = in_both_modes(saying, {"prompt": TEXT, **body}, PATH)
-    for prompt in (ids, [ids]):
+    for prompt in (ids, [ids], [float(token) for token in ids]):  # 5.0 is a whole number in JSON
         assert in_both_modes(saying, {"prompt": prompt, **body}, PATH) == by_text
     assert by_text.usage["prompt_tokens"] == len(ids)
     without = in_both_modes(saying, {"prompt": ids[1:], **body}, PATH)

@@ -143,7 +143,7 @@ def test_a_client_changes_its_own_settings_as_it_listens(sockets: Server) -> Non
             return [feature["index"] for feature in first["data"]["top_features"]]
 
         assert seen(filter="none") == [3]
-        assert seen(top_k=2, min_activation=0.5) == [3, 4], "the filter stays as it was"
+        assert seen(top_k=2.0, min_activation=0.5) == [3, 4], "the filter stays as it was"
         assert seen(features=[20]) == [20]
         assert seen(features=None, top_k=None, filter=None, threshold=1) == [3, 4, 20], "null is the default"
         assert seen(completion_id=None, align="producer", threshold=0.5) == [0]
