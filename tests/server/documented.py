@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 
+from neuroscope.server import tickets
 from neuroscope.server.document import document
 
 PORTS = ("chat", "features")
@@ -41,7 +42,9 @@ class Operation:
         return {int(s): resolved(self.port, given) for s, given in self.definition["responses"].items()}
 
     def query_names(self) -> set[str]:
-        return {parameter["name"] for parameter in self.parameters if parameter["in"] == "query"}
+        """Those its route reads; a ticket is taken by the gate."""
+        names = {parameter["name"] for parameter in self.parameters if parameter["in"] == "query"}
+        return names - {tickets.PARAMETER}
 
     def bodies(self) -> list[Any]:
         """The examples of its body; None alone where it has no body."""
@@ -49,6 +52,12 @@ class Operation:
             return [None]
         media = self.definition["requestBody"]["content"]["application/json"]
         return [example["value"] for example in media["examples"].values()]
+
+    def examples(self) -> dict[str, str]:
+        """The examples of its parameters in the query, as they are written there."""
+        query = [p for p in self.parameters if p["in"] == "query" and "example" in p]
+        found = {p["name"]: p["example"] for p in query}
+        return {n: ",".join(map(str, e)) if isinstance(e, list) else str(e) for n, e in found.items()}
 
     def filled_path(self, **values: str) -> str:
         """The path with the examples of its parameters, or other values."""

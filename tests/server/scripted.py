@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from neuroscope.errors import ContextOverflowError
+from neuroscope.errors import ContextOverflowError, PromptError
 from neuroscope.manifest import Fingerprint
 from neuroscope.models.conversation import clean_text, read_messages
 from neuroscope.models.sampling_options import Sampling
@@ -154,6 +154,8 @@ class ScriptedEngine:
 
     def prepare(self, asked: str | TokenIds | list[dict[str, Any]]) -> Script:
         if isinstance(asked, TokenIds):
+            if min(asked.ids) < 0:
+                raise PromptError(f"prompt holds token {min(asked.ids)}")
             return Script(
                 list(asked.ids), [b"%d " % token for token in asked.ids], [f"{token} " for token in asked.ids]
             )
@@ -176,11 +178,11 @@ class ScriptedEngine:
         show_special: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> list[ScriptedScore]:
-        first, *others = script.tokens
-        scored = [ScriptedScore(script.ids[0], first, first.decode(), None, ())]
-        for token_id, token in zip(script.ids[1:], others, strict=False):
-            found = Alternative(token_id, token, -0.5)
-            scored.append(ScriptedScore(token_id, token, token.decode(), -0.5, (found,)[:top]))
+        scored = []
+        for place, (token_id, token) in enumerate(zip(script.ids, script.tokens, strict=False)):
+            text, found = token.decode("utf-8", "replace"), (Alternative(token_id, token, -0.5),)
+            logprob, best = (-0.5, found[:top]) if place else (None, ())
+            scored.append(ScriptedScore(token_id, token, text, logprob, best))
         return scored
 
     def generate(

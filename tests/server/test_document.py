@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -14,18 +15,31 @@ from documented import DOCUMENTS, OPERATIONS, PORTS, Operation, operation, place
 from serving import ROOT, write_config
 
 from neuroscope import settings
-from neuroscope.events import ActiveFeature, FeatureEvent
+from neuroscope.autointerp.labeler import State
+from neuroscope.events import ActiveFeature, FeatureEvent, PromptToken
 from neuroscope.manifest import package_version
 from neuroscope.models.conversation import ROLES
 from neuroscope.ranking import FILTERS, Ranking
-from neuroscope.server import body, chat_request, features, subscribers, views
+from neuroscope.server import (
+    body,
+    catalogue,
+    chat_request,
+    feature_page,
+    features,
+    subscribers,
+    tickets,
+    views,
+)
 from neuroscope.server.chat import create_chat_app
 from neuroscope.server.document import LOADER
+from neuroscope.server.feature_socket import SETTINGS
 from neuroscope.server.features import create_features_app
+from neuroscope.server.problems import CODES
 from neuroscope.server.service import Service
 from neuroscope.store.schema import WINDOW
 
 STREAM = operation("features", "get", "/v1/features/stream")
+SOCKET = operation("features", "get", "/v1/features/ws")
 ENCODE = operation("features", "post", "/v1/features/encode")
 CHAT = operation("chat", "post", "/v1/chat/completions")
 _EXAMPLE = re.compile(r"/(example|examples/\w+/value)(/|$)")
@@ -65,7 +79,7 @@ def _parameter(asked: Operation, name: str) -> dict[str, Any]:
 
 
 def test_limits_are_those_of_the_code() -> None:
-    for asked in (STREAM, ENCODE):
+    for asked in (STREAM, SOCKET, ENCODE):
         assert _parameter(asked, "top_k")["maximum"] == views.MAX_TOP_K
         assert _parameter(asked, "features")["maxItems"] == views.MAX_LISTED_FEATURES
         assert _parameter(asked, "filter")["enum"] == list(FILTERS)
@@ -73,13 +87,44 @@ def test_limits_are_those_of_the_code() -> None:
     assert schema("features", "TopFeatures")["maxItems"] == views.MAX_TOP_K
     assert _parameter(STREAM, "align")["enum"] == list(views.ALIGNMENTS)
     assert _parameter(STREAM, "completion_id")["pattern"] == f"^{subscribers.COMPLETION_ID.pattern}$"
-    search = operation("features", "get", "/v1/features/search")
-    assert _parameter(search, "limit")["maximum"] == features.MAX_FOUND
-    assert schema("features", "Found")["properties"]["features"]["maxItems"] == features.MAX_FOUND
-    assert schema("features", "Feature")["properties"]["examples"]["maxItems"] == features.EXAMPLES_SHOWN
+    opened = {op.path for op in OPERATIONS if any(p["name"] == tickets.PARAMETER for p in op.parameters)}
+    assert opened == set(tickets.PATHS)
+    issued = schema("features", "IssuedTicket")["properties"]
+    assert issued["expires_in_s"]["const"] == tickets.LIFETIME_S
+    configure = schema("features", "Configure")["properties"]
+    assert set(configure) == {"type", *SETTINGS}
+    assert set(schema("features", "Settings")["properties"]) == set(SETTINGS)
+    assert configure["top_k"]["maximum"] == views.MAX_TOP_K
+    assert configure["features"]["maxItems"] == views.MAX_LISTED_FEATURES
+    assert configure["align"]["enum"] == [*views.ALIGNMENTS, None]
+    assert configure["completion_id"]["pattern"] == f"^{subscribers.COMPLETION_ID.pattern}$"
     window = schema("features", "Example")["properties"]["window"]
     assert (window["minItems"], window["maxItems"]) == (WINDOW, WINDOW)
     assert set(schema("features", "EncodeRequest")["properties"]) == set(features.ENCODED_FIELDS)
+
+
+def test_limits_of_lookups_are_those_of_the_code() -> None:
+    search = operation("features", "get", "/v1/features/search")
+    found = schema("features", "Found")["properties"]
+    for limit in (_parameter(search, "limit"), found["limit"]):
+        assert limit["maximum"] == catalogue.MAX_FOUND
+    assert found["features"]["maxItems"] == catalogue.MAX_FOUND
+    assert _parameter(search, "offset")["maximum"] == catalogue.MAX_OFFSET
+    for sort in (_parameter(search, "sort"), found["sort"]):
+        assert sort["enum"] == list(catalogue.SORTS)
+    page = operation("features", "get", "/v1/features/{index}")
+    n = _parameter(page, "n")
+    assert (n["default"], n["maximum"]) == (feature_page.EXAMPLES_SHOWN, feature_page.MOST_EXAMPLES)
+    kinds = list(feature_page.KINDS)
+    assert _parameter(page, "examples")["oneOf"][0]["items"]["enum"] == kinds
+    assert schema("features", "Example")["properties"]["kind"]["enum"] == kinds
+    most = schema("features", "Feature")["properties"]["examples"]["maxItems"]
+    assert most == len(kinds) * feature_page.MOST_EXAMPLES
+    states = schema("features", "LabelState")["properties"]["state"]["enum"]
+    assert sorted(states) == sorted(get_args(State))
+
+
+def test_limits_of_questions_are_those_of_the_code() -> None:
     sampling = schema("chat", "Sampling")["properties"]
     assert sampling["stop"]["oneOf"][2]["maxItems"] == chat_request.MAX_STOPS
     assert (sampling["seed"]["minimum"], sampling["seed"]["maximum"]) == chat_request.SEEDS
@@ -97,10 +142,34 @@ def test_events_have_the_fields_of_their_classes() -> None:
     described = STREAM.events()
     kinds = {kind.event: kind for kind in get_args(FeatureEvent)}
     assert set(described) == {*kinds, "gap", "shutdown"}
-    for kind in (*kinds.values(), ActiveFeature):
+    for kind in (*kinds.values(), ActiveFeature, PromptToken):
         event = schema("features", kind.__name__)
         names = {field.name for field in fields(kind)}
         assert set(event["required"]) == set(event["properties"]) == names
+    messages = schema("features", "ServerMessage")["oneOf"]
+    over_socket = {one["properties"]["event"]["const"]: one["properties"]["data"] for one in messages}
+    own = {name: over_socket.pop(name) for name in ("settings", "error")}
+    assert own
+    assert over_socket == described
+
+
+def test_every_code_of_an_error_is_named() -> None:
+    """A program that looks at `code` finds it in the document."""
+    told = "".join((ROOT / f"neuroscope/server/openapi/{n}.yaml").read_text() for n in ("shared", *PORTS))
+    codes = {code for path in (ROOT / "neuroscope/server").glob("*.py") for code in _codes(path)}
+    assert {"invalid_value", "engine_hung", "queue_full"} <= codes
+    lacking = sorted(code for code in codes | set(CODES.values()) if f"`{code}`" not in told)
+    assert not lacking, f"openapi/*.yaml names no {lacking}"
+
+
+def _codes(path: Path) -> Iterator[str]:
+    """What the calls in a module give as `code`, or in its place."""
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call):
+            given = [word.value for word in call.keywords if word.arg == "code"]
+            if isinstance(call.func, ast.Name) and call.func.id == "bad_request":
+                given += call.args[2:]
+            yield from (one.value for one in given if isinstance(one, ast.Constant) and one.value)
 
 
 @pytest.mark.parametrize("port", PORTS)
@@ -117,7 +186,7 @@ def test_everything_is_described_and_used(port: str) -> None:
         assert set(op["tags"]) <= tags
     parts = [(place, node) for place, node in places(document) if not _EXAMPLE.search(place)]
     properties = [(f"{place}/{name}", p) for place, n in parts for name, p in _named(n, "properties")]
-    inner = [p for p in properties if not re.search(r"/(if|then|oneOf/\d+)/properties/", f"{p[0]}/")]
+    inner = [p for p in properties if not re.search(r"/(if|then|else|oneOf/\d+)/properties/", f"{p[0]}/")]
     described = [*inner, *_each(document, "parameters"), *_each(document, "responses")]
     described += [(place, node) for place, node in _each(document, "schemas") if "allOf" not in node]
     bare = [place for place, node in described if "$ref" not in node and not node.get("description")]

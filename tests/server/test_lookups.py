@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from documented import schema, validate
 from scripted import FINGERPRINT, WIDTH, scripted
 from scripted_results import LABELLED, label_of, write_results
 from serving import Server, serving
@@ -265,6 +266,16 @@ def test_labels_are_sent_once_and_then_confirmed(server: Server) -> None:
     assert (again.status_code, again.content) == (304, b"")
     other = server.get("/v1/features/labels", headers={"If-None-Match": '"other"'})
     assert (other.status_code, other.json()) == (200, body)
+
+
+def test_all_of_it_is_as_documented(server: Server, page: dict[str, Any]) -> None:
+    pages = [page, *(server.get(f"/v1/features/{index}").json() for index in (0, 5, 30))]
+    pages += [feature_page(scripted(with_stats=known), 5, ExamplesWanted((), 1)) for known in (True, False)]
+    for found in pages:
+        validate("features", schema("features", "Feature"), found)
+    for query in ({}, {"q": "4", "labels": "all"}, {"q": "nowhere"}, {"sort": "max", "offset": 30}):
+        validate("features", schema("features", "Found"), search(server, **query))
+    validate("features", schema("features", "Labels"), server.get("/v1/features/labels").json())
 
 
 def test_texts_are_compared_without_their_spelling() -> None:

@@ -14,8 +14,9 @@ import requests
 import schemathesis
 from documented import DOCUMENTS, OPERATIONS, PORTS, Operation, operation, schema, sse_events, validate
 from hypothesis import HealthCheck, Phase, given, settings
+from raw_websocket import RawWebSocket
 from schemathesis import Case, GenerationMode
-from schemathesis.checks import negative_data_rejection
+from schemathesis.checks import negative_data_rejection, not_a_server_error, positive_data_acceptance
 from serving import EventStream, Server, http, serving, write_config
 from tiny_pairing import fingerprint, pairing, write_results
 
@@ -25,9 +26,16 @@ from neuroscope.server.subscribers import follow, read_start
 from neuroscope.server.views import View
 
 STREAM = operation("features", "get", "/v1/features/stream")
+SOCKET = operation("features", "get", "/v1/features/ws")
 ENCODE = operation("features", "post", "/v1/features/encode")
 CHAT = operation("chat", "post", "/v1/chat/completions")
 TEXT = operation("chat", "post", "/v1/completions")
+HANDSHAKE = {
+    "Upgrade": "websocket",
+    "Connection": "Upgrade",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+    "Sec-WebSocket-Version": "13",
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,28 +67,30 @@ def test_an_unknown_parameter_is_refused_with_those_that_are_documented(server: 
     asked_about = [op for op in OPERATIONS if op.path.startswith("/v1/features/")]
     for op in asked_about:
         path = f"{op.filled_path()}?_=1700000000&topk=5"
-        refused = http.request(op.method, f"{server.features_url}{path}", json=op.bodies()[0])
+        headers = HANDSHAKE if op == SOCKET else None
+        refused = http.request(
+            op.method, f"{server.features_url}{path}", json=op.bodies()[0], headers=headers
+        )
         assert refused.status_code == 400, refused.text
         error = refused.json()["error"]
         assert (error["param"], error["code"]) == ("topk", "unknown_parameter")
         listed = error["message"].partition(" has ")[2].removesuffix(".").split(", ")
         assert set(listed) == (op.query_names() or {"none"})
-    assert len(asked_about) >= 5
+    assert len(asked_about) >= 7
 
 
 def _ask(server: Server, op: Operation, **more: Any) -> httpx.Response:
     """A request as the document's examples have it, but for `more`; of an endless stream only the head is read."""
-    needed = {p["name"]: p["example"] for p in op.parameters if p["in"] == "query" and p.get("required")}
     asked = {"json": op.bodies()[0], "path": op.filled_path(model="scripted"), **more}
-    asked["params"] = needed | asked.get("params", {}) or None
+    asked["params"] = asked.get("params") or None
     address = f"{url(server, op.port)}{asked.pop('path')}"
     with http.stream(op.method.upper(), address, **asked) as response:
-        if op != STREAM or response.status_code != 200:
+        if response.status_code != 101 and (response.status_code, op) != (200, STREAM):
             response.read()
         return response
 
 
-NOT_ANSWERED = {"/v1/responses": 404}
+NOT_ANSWERED = {"/v1/responses": 404, SOCKET.path: 426}
 """Paths that answer an ordinary request with something else than 200."""
 
 
@@ -92,21 +102,23 @@ def _answering(op: Operation, server: Server, tiny: Server) -> Server:
 @pytest.mark.parametrize("op", OPERATIONS, ids=str)
 def test_examples_work_as_they_stand(server: Server, tiny: Server, op: Operation) -> None:
     expected = NOT_ANSWERED.get(op.path, 200)
-    query = [p for p in op.parameters if p["in"] == "query" and "example" in p]
-    examples = {p["name"]: p["example"] for p in query}
-    params = {n: ",".join(map(str, e)) if isinstance(e, list) else e for n, e in examples.items()}
     for example in op.bodies():
-        response = _ask(_answering(op, server, tiny), op, json=example, params=params)
+        response = _ask(_answering(op, server, tiny), op, json=example, params=op.examples())
         assert response.status_code == expected, response.text
+    if op == SOCKET:
+        assert _ask(server, op, headers=HANDSHAKE, params=op.examples()).status_code == 101
     for response in op.responses.values():
         for media in response.get("content", {}).values():
-            if "example" in media:
-                validate(op.port, media["schema"], media["example"])
+            examples = [e["value"] for e in media.get("examples", {}).values()]
+            for example in [*examples, *(media[n] for n in ("example",) if n in media)]:
+                validate(op.port, media["schema"], example)
 
 
 LONG = "x" * 8200
 PROVOKED: dict[int, dict[str, Any]] = {
+    101: {"headers": HANDSHAKE},
     200: {},
+    304: {"headers": {"If-None-Match": "*"}},
     400: {"params": {"nonsense": "1"}},
     403: {"headers": {"Origin": "http://evil.example"}},
     413: {"json": {"text": "x" * 1_000_001}},
@@ -123,6 +135,8 @@ def _provoked(op: Operation, status: int) -> dict[str, Any]:
         return {"path": op.filled_path(model="gpt/4", index="999999"), **missing}
     if status == 400 and op.port == "chat":
         return {"json": {}}
+    if status == 400 and op == SOCKET:
+        return PROVOKED[400] | PROVOKED[101]
     return {} if status == NOT_ANSWERED.get(op.path) else PROVOKED[status]
 
 
@@ -218,7 +232,7 @@ def _check(case: Case, op: Operation, session: requests.Session) -> None:
     kind = response.headers.get("content-type", "")
     assert re.fullmatch("req_[0-9a-f]{24}", response.headers["x-request-id"]), asked
     assert response.elapsed.total_seconds() < LONGEST_SECONDS, asked
-    if response.status_code >= 300 and response.request.method != "HEAD":
+    if response.status_code >= 400 and response.request.method != "HEAD":
         assert kind == "application/json", asked
         validate(op.port, schema(op.port, "ErrorResponse"), response.json())
         error = response.json()["error"]
@@ -227,12 +241,16 @@ def _check(case: Case, op: Operation, session: requests.Session) -> None:
     if kind.startswith("text/event-stream") and op != STREAM:
         _check_chunks(op, response.text)
     excluded = [] if _must_be_refused(case, response) else [negative_data_rejection]
+    if response.status_code == 101:
+        excluded += [positive_data_acceptance, not_a_server_error]  # which know no status below 200
     case.validate_response(response, excluded_checks=excluded)
 
 
 def _sent(case: Case, session: requests.Session) -> requests.Response:
     """The answer, of an endless stream its first block. Answers are kept short, and no model is asked for in vain."""
     asked = case.as_transport_kwargs()
+    if case.path == SOCKET.path:
+        return _shaken_hands(asked)
     body = asked.get("json")
     if isinstance(body, dict) and "/completions" in case.path:
         if isinstance(body.get("model"), str):
@@ -244,6 +262,20 @@ def _sent(case: Case, session: requests.Session) -> requests.Response:
     if case.path == STREAM.path and response.status_code == 200:
         response._content = next(response.iter_content(None), b"")
         response._content_consumed = True
+        response.close()
+    return response
+
+
+def _shaken_hands(asked: dict[str, Any]) -> requests.Response:
+    """The answer to a handshake, on a connection of its own: after it no request can follow."""
+    headers = {**asked.pop("headers"), **HANDSHAKE}
+    with requests.Session() as session:
+        response = session.request(
+            **asked, headers=headers, stream=True, timeout=LONGEST_SECONDS, allow_redirects=False
+        )
+        if response.status_code == 101:
+            response._content, response._content_consumed = b"", True
+        _ = response.content
         response.close()
     return response
 
@@ -270,7 +302,7 @@ def _check_chunks(op: Operation, text: str) -> None:
         validate(op.port, op.events()[name], json.loads(data))
 
 
-# What streams send.
+# What streams and sockets send.
 
 
 @pytest.mark.parametrize(
@@ -281,6 +313,7 @@ def _check_chunks(op: Operation, text: str) -> None:
         {"logprobs": True, "top_logprobs": 2},
         {"stop": "e"},
         {"max_tokens": 1},
+        {"neuroscope": {"prompt_features": True}},
     ],
     ids=str,
 )
@@ -293,6 +326,15 @@ def test_streamed_chunks_are_as_described(server: Server, tiny: Server, more: di
             options["logprobs"] = options.pop("top_logprobs")
         text = http.post(f"{asked.chat_url}{TEXT.path}", json={"prompt": "[chars] héllo 💥", **options})
         _check_chunks(TEXT, text.text)
+
+
+@pytest.mark.parametrize("more", [{}, {"logprobs": 2}, {"max_tokens": 2}], ids=str)
+def test_a_repeated_prompt_is_as_described(server: Server, tiny: Server, more: dict[str, Any]) -> None:
+    options = {"prompt": "héllo there", "echo": True, "max_tokens": 0, **more}
+    for asked in (server, tiny):
+        whole = http.post(f"{asked.chat_url}{TEXT.path}", json=options)
+        validate("chat", TEXT.responses[200]["content"]["application/json"]["schema"], whole.json())
+        _check_chunks(TEXT, http.post(f"{asked.chat_url}{TEXT.path}", json={**options, "stream": True}).text)
 
 
 def test_a_failure_in_a_stream_is_as_described(server: Server) -> None:
@@ -311,11 +353,30 @@ def test_events_are_as_described(server: Server, tiny: Server) -> None:
     ]:
         with EventStream(asked.features_port, f"/v1/features/stream{query}") as subscriber:
             next(subscriber.blocks())
-            asked.chat("one two three", max_tokens=4, seed=1)
+            asked.chat("one two three", max_tokens=4, seed=1, neuroscope={"prompt_features": True})
             events = subscriber.until("generation_complete")
-        assert len(events) > 2
+        assert {event.name for event in events} > {"prompt_activation", "feature_activation"}
         for event in events:
             _check_event(event.name, event.data)
+
+
+def test_messages_are_as_described(server: Server) -> None:
+    described = SOCKET.responses[101]["x-messages"]
+    change = {"type": "configure", "top_k": 2, "features": [4, 5], "filter": None}
+    validate("features", described["client"], change)
+    with RawWebSocket(server.features_port, f"{SOCKET.path}?since=abcdef-1") as client:
+        heard = client.until("settings")
+        client.say(**change)
+        client.say(type="configure", top_k=0)
+        heard += client.until("error")
+        server.chat("one two", neuroscope={"prompt_features": True})
+        heard += client.until("generation_complete")
+        server.chat("[fail=0] a")
+        heard += client.until("generation_error")
+    names = {message["event"] for message in heard}
+    assert names == set(STREAM.events()) - {"shutdown"} | {"settings", "error"}
+    for message in heard:
+        validate("features", described["server"], message)
 
 
 def test_events_of_what_goes_wrong_are_as_described(server: Server) -> None:

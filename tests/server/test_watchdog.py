@@ -15,6 +15,7 @@ from typing import Any
 
 import gevent
 import pytest
+from documented import operation, validate
 from scripted import scripted
 from serving import EventStream, Server, http, serving, wait_until, write_config
 from tiny_pairing import pairing
@@ -294,6 +295,8 @@ def ready(server: Server) -> dict[str, Any]:
     """What /readyz says, the same on both ports, with its status."""
     answer = server.get("/readyz")
     assert (answer.status_code == 200) == (answer.json()["status"] in ("ready", "degraded"))
+    described = operation("features", "get", "/readyz").responses[answer.status_code]
+    validate("features", described["content"]["application/json"]["schema"], answer.json())
     return {"code": answer.status_code, **answer.json()}
 
 
