@@ -141,6 +141,10 @@ class ScriptedEngine:
     def encode_text(self, text: str) -> Script:
         return self.prepare(text)
 
+    def render(self, messages: list[dict[str, Any]], *, generation: bool) -> Script:
+        read_messages(messages)
+        return self.prepare(messages)
+
     def encode(
         self, script: Script, *, should_stop: Callable[[], bool] = lambda: False
     ) -> list[ScriptedToken]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -17,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from raw_websocket import RawWebSocket
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import negative_data_rejection, not_a_server_error, positive_data_acceptance
-from serving import EventStream, Server, http, serving, write_config
-from tiny_pairing import fingerprint, pairing, write_results
+from scripted_results import write_results
+from serving import EventStream, Server, http, serving
 
 from neuroscope.ranking import Ranking
 from neuroscope.server.stream import FeatureStream
@@ -27,7 +26,6 @@ from neuroscope.server.views import View
 
 STREAM = operation("features", "get", "/v1/features/stream")
 SOCKET = operation("features", "get", "/v1/features/ws")
-ENCODE = operation("features", "post", "/v1/features/encode")
 CHAT = operation("chat", "post", "/v1/chat/completions")
 TEXT = operation("chat", "post", "/v1/completions")
 HANDSHAKE = {
@@ -39,16 +37,19 @@ HANDSHAKE = {
 
 
 @pytest.fixture(scope="module")
-def tiny(
-    tmp_path_factory: pytest.TempPathFactory, tiny_gemma_path: Path, tiny_sae_path: Path
-) -> Iterator[Server]:
-    """A server of the tiny Gemma 2 with results: what is answered where there is something to answer."""
-    folder = tmp_path_factory.mktemp("openapi-tiny")
-    made_of = pairing(tiny_gemma_path, tiny_sae_path)
-    write_results(folder / "results/tiny", fingerprint(write_config(folder, pairing=made_of)))
-    with serving(folder, app="neuroscope.wsgi", pairing=made_of, device="cpu") as running:
+def known(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A scripted server with whole results: what is answered where there is something to answer."""
+    folder = tmp_path_factory.mktemp("openapi-known")
+    write_results(folder / "results/tiny")
+    with serving(folder, env={"SCRIPTED_RESULTS": "1"}) as running:
         yield running
     assert "Traceback" not in running.output
+
+
+@pytest.fixture(scope="module")
+def tiny(saying: Server) -> Server:
+    """A real engine, without results."""
+    return saying
 
 
 def url(server: Server, port: str) -> str:
@@ -94,16 +95,11 @@ NOT_ANSWERED = {"/v1/responses": 404, SOCKET.path: 426}
 """Paths that answer an ordinary request with something else than 200."""
 
 
-def _answering(op: Operation, server: Server, tiny: Server) -> Server:
-    """The scripted engine encodes nothing."""
-    return tiny if op == ENCODE else server
-
-
 @pytest.mark.parametrize("op", OPERATIONS, ids=str)
-def test_examples_work_as_they_stand(server: Server, tiny: Server, op: Operation) -> None:
+def test_examples_work_as_they_stand(server: Server, op: Operation) -> None:
     expected = NOT_ANSWERED.get(op.path, 200)
     for example in op.bodies():
-        response = _ask(_answering(op, server, tiny), op, json=example, params=op.examples())
+        response = _ask(server, op, json=example, params=op.examples())
         assert response.status_code == expected, response.text
     if op == SOCKET:
         assert _ask(server, op, headers=HANDSHAKE, params=op.examples()).status_code == 101
@@ -145,17 +141,19 @@ ELSEWHERE = {401, 408, 429, 500, 503}
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=str)
-def test_each_documented_status_occurs(server: Server, tiny: Server, op: Operation) -> None:
+def test_each_documented_status_occurs(server: Server, op: Operation) -> None:
     for status in sorted(set(op.responses) - ELSEWHERE):
-        response = _ask(_answering(op, server, tiny), op, **_provoked(op, status))
+        response = _ask(server, op, **_provoked(op, status))
         assert response.status_code == status, (status, response.text)
         if status >= 400:
             validate(op.port, op.responses[status]["content"]["application/json"]["schema"], response.json())
 
 
-FUZZED = {"scripted chat": 10, "scripted features": 5, "tiny chat": 10, "tiny features": 10}
-"""Server and port -> requests of each kind that are made up for an operation, beside those at every limit."""
-NOT_AT_EVERY_LIMIT = {"tiny chat", "scripted features"}
+FUZZED = ("scripted chat", "known features", "tiny chat", "tiny features")
+"""Server and port."""
+MADE_UP = 5
+"""Requests of each kind at random for each operation, beside those at every limit."""
+AT_EVERY_LIMIT = {"scripted chat", "known features"}
 """The other server of the port reads the same requests."""
 NOT_IN_A_SCHEMA = {"context_length_exceeded", "invalid_prompt"}
 """Refusals of what a schema cannot say: a text's length in tokens, what the model's template accepts."""
@@ -164,9 +162,9 @@ LONGEST_ANSWER = 4
 
 
 @pytest.fixture(scope="module")
-def schemas(server: Server, tiny: Server) -> dict[str, Any]:
+def schemas(server: Server, known: Server, tiny: Server) -> dict[str, Any]:
     """The documents as schemathesis reads them from the running servers."""
-    servers = {"scripted": server, "tiny": tiny}
+    servers = {"scripted": server, "known": known, "tiny": tiny}
     urls = {name: url(servers[name.split()[0]], name.split()[1]) for name in FUZZED}
     return {name: schemathesis.openapi.from_url(f"{base}/openapi.json") for name, base in urls.items()}
 
@@ -178,8 +176,7 @@ def session() -> Iterator[requests.Session]:
 
 
 def _made_up_for(name: str) -> list[Operation]:
-    engine, port = name.split()
-    return [op for op in OPERATIONS if op.port == port and (engine, op) != ("scripted", ENCODE)]
+    return [op for op in OPERATIONS if op.port == name.split()[1]]
 
 
 @pytest.mark.parametrize(("name", "op"), [(n, op) for n in FUZZED for op in _made_up_for(n)], ids=str)
@@ -201,11 +198,11 @@ def test_requests_made_from_the_document_find_no_fault(
         at_limits = described.iter_coverage_cases(
             asked, generation_modes=[mode], generation_config=generation
         )
-        for case in at_limits if name not in NOT_AT_EVERY_LIMIT else ():
+        for case in at_limits if name in AT_EVERY_LIMIT else ():
             check(case)
         if _can_vary(op, mode):
-            _deterministic(FUZZED[name])(given(case=asked.as_strategy(generation_mode=mode))(check))()
-    assert count >= (2 * FUZZED[name] if _can_vary(op, GenerationMode.NEGATIVE) else 0)
+            _deterministic(MADE_UP)(given(case=asked.as_strategy(generation_mode=mode))(check))()
+    assert count >= (2 * MADE_UP if _can_vary(op, GenerationMode.NEGATIVE) else 0)
 
 
 def _can_vary(op: Operation, mode: GenerationMode) -> bool:
@@ -345,11 +342,11 @@ def _check_event(name: str, data: Any) -> None:
     validate("features", STREAM.events()[name], data)
 
 
-def test_events_are_as_described(server: Server, tiny: Server) -> None:
+def test_events_are_as_described(server: Server, known: Server, tiny: Server) -> None:
     for asked, query in [
         (server, ""),
         (tiny, "?filter=none&top_k=1000"),
-        (tiny, "?filter=surprise&align=producer"),
+        (known, "?filter=surprise&align=producer"),
     ]:
         with EventStream(asked.features_port, f"/v1/features/stream{query}") as subscriber:
             next(subscriber.blocks())
