@@ -331,7 +331,9 @@ def test_frames_in_pieces_and_pings_between_them_are_read(sockets: Server) -> No
         raw.until("settings")
         text = '{"type": "configure", "filter": "né"}'.encode()
         middle = text.index("é".encode()) + 1  # of a character
-        raw.send(frame(TEXT, text[:middle], fin=False) + frame(PING, b"are you there") + frame(0, b"", fin=False))
+        raw.send(
+            frame(TEXT, text[:middle], fin=False) + frame(PING, b"are you there") + frame(0, b"", fin=False)
+        )
         for byte in frame(0, text[middle:]):
             raw.send(bytes([byte]))
         answers = raw.frames()
