@@ -64,9 +64,9 @@ def read_bounded(environ: WSGIEnvironment) -> bytes:
     At most MAX_BYTES + 1 are read: the length a client states may be absent or untrue.
     """
     too_long = Problem(413, f"The body is longer than {MAX_BYTES:,} bytes.")
-    if (
-        get_content_length(environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")) or 0
-    ) > MAX_BYTES:
+    cut_off = bad_request("The body is cut off or wrongly chunked.", code="invalid_body")
+    stated = get_content_length(environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")) or 0
+    if stated > MAX_BYTES:
         raise too_long
     body = b""
     with gevent.Timeout(READ_SECONDS, Problem(408, f"The body did not arrive within {READ_SECONDS:.0f} s.")):
@@ -75,7 +75,9 @@ def read_bounded(environ: WSGIEnvironment) -> bytes:
             while len(body) <= MAX_BYTES and (piece := stream.read(MAX_BYTES + 1 - len(body))):
                 body += piece
         except (ParseException, OSError) as error:
-            raise bad_request("The body is cut off or wrongly chunked.", code="invalid_body") from error
+            raise cut_off from error
     if len(body) > MAX_BYTES:
         raise too_long
+    if len(body) < stated:  # it may be JSON so far, and yet not what was meant
+        raise cut_off
     return body

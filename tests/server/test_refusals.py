@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import socket
 from typing import Any
 
 import httpx2 as httpx
@@ -229,6 +230,20 @@ def test_a_long_stated_length_is_refused_before_the_body_comes(server: Server) -
 def test_a_wrongly_chunked_body_is_refused(server: Server, body: bytes) -> None:
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     answer = raw_request(server.port, f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + body)
+    assert status_of(answer) == 400
+    assert b'"code":"invalid_body"' in answer
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+def test_a_body_that_ends_before_its_stated_length_is_refused_though_it_is_json(
+    server: Server, path: str
+) -> None:
+    body = json.dumps({"messages": USER, "prompt": "a"}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(f"{head}Content-Length: {len(body) + 1}\r\n\r\n".encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        answer = connection.makefile("rb").read()
     assert status_of(answer) == 400
     assert b'"code":"invalid_body"' in answer
 
