@@ -54,6 +54,8 @@ def add_lookups(app: Flask, service: Service) -> None:
         response = Response(found.body, mimetype="application/json", headers={"Cache-Control": "no-cache"})
         response.set_etag(found.etag)
         response.make_conditional(request)  # 304 for whoever has it
+        if response.status_code == 412:  # of which it leaves the body as it is
+            raise Problem(412, "The labels are not those that If-Match names; leave it out.")
         return response
 
     @app.get("/v1/features/search")

@@ -266,6 +266,9 @@ def test_labels_are_sent_once_and_then_confirmed(server: Server) -> None:
     assert (again.status_code, again.content) == (304, b"")
     other = server.get("/v1/features/labels", headers={"If-None-Match": '"other"'})
     assert (other.status_code, other.json()) == (200, body)
+    refused = server.get("/v1/features/labels", headers={"If-Match": '"other"'})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (412, "precondition_failed")
+    assert server.get("/v1/features/labels", headers={"If-Match": first.headers["etag"]}).json() == body
 
 
 def test_all_of_it_is_as_documented(server: Server, page: dict[str, Any]) -> None:

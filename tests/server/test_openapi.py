@@ -117,6 +117,7 @@ PROVOKED: dict[int, dict[str, Any]] = {
     304: {"headers": {"If-None-Match": "*"}},
     400: {"params": {"nonsense": "1"}},
     403: {"headers": {"Origin": "http://evil.example"}},
+    412: {"headers": {"If-Match": '"other"'}},
     413: {"json": {"text": "x" * 1_000_001}},
     414: {"params": {"_": LONG}},
     415: {"json": None, "content": "{}", "headers": {"Content-Type": "text/plain"}},
