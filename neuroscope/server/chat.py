@@ -103,11 +103,12 @@ def _begin(
             if asked.sampling.max_tokens == 0:
                 release()
                 return NoAnswer(shape.prefix, service.loaded.model, prompt), echo
+            sampling = asked.sampling_within(service.loaded.context_length - len(prompt.ids))
         except BaseException:
             release()
             raise
         generation = service.begin(
-            shape.prefix, prompt, asked.sampling, release, prompt_features=asked.prompt_features
+            shape.prefix, prompt, sampling, release, prompt_features=asked.prompt_features
         )
         return generation, echo
     except PromptError as error:

@@ -20,6 +20,8 @@ from neuroscope.server.problems import Problem, bad_request, from_prompt_error
 
 MAX_STOPS = 4
 MAX_TOP_LOGPROBS = 20
+DEFAULT_TEXT_TOKENS = 16
+"""Of a text completion that does not say, as OpenAI's; a chat's answer may fill the context."""
 SEEDS = (-(2**63), 2**63 - 1)
 
 
@@ -41,6 +43,15 @@ class CompletionRequest:
     sampling: Sampling
     echo: bool = False
     """The prompt comes before the answer. Then `max_tokens` may be 0: the prompt alone."""
+    is_limit_own: bool = False
+    """The client said nothing of the answer's length; `sampling.max_tokens` is what this endpoint takes it to mean."""
+
+    def sampling_within(self, room: int) -> Sampling:
+        """`sampling`; a limit that the client did not send is no higher than `room`: it could not lower it."""
+        limit = self.sampling.max_tokens
+        if not self.is_limit_own or limit is None or room < 1:
+            return self.sampling
+        return replace(self.sampling, max_tokens=min(limit, room))
 
 
 def read_chat_request(body: Fields) -> CompletionRequest:
@@ -67,9 +78,10 @@ def read_text_request(body: Fields) -> CompletionRequest:
     prompt = _prompt(body)
     echo = fields.boolean(body, "echo")
     longest = fields.integer(body, "max_tokens", 0 if echo else 1)
-    longest = 16 if longest is None else longest  # the default of this endpoint, unlike the chat's
-    sampling = _sampling(body, longest, top_logprobs is not None, top_logprobs or 0)
-    return replace(_request(body, prompt, ("prompt", "max_tokens"), sampling), echo=echo)
+    limit = DEFAULT_TEXT_TOKENS if longest is None else longest
+    sampling = _sampling(body, limit, top_logprobs is not None, top_logprobs or 0)
+    request = _request(body, prompt, ("prompt", "max_tokens"), sampling)
+    return replace(request, echo=echo, is_limit_own=longest is None)
 
 
 def _prompt(body: Fields) -> str | TokenIds:

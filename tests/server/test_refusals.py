@@ -375,6 +375,21 @@ def test_a_prompt_over_the_context_is_refused_with_the_numbers(server: Server) -
     assert server.chat("word " * 255, max_tokens=1).status_code == 200
 
 
+def test_a_limit_that_was_not_sent_is_never_too_high(server: Server) -> None:
+    """A text completion has 16 tokens where its request does not say, or what the context of 256 has room for."""
+    for words, expected in [(3, (3, "stop")), (250, (6, "length")), (255, (1, "length"))]:
+        for own in ({}, {"max_tokens": None}, {"echo": True}):
+            asked = {"prompt": "word " * words, **own}
+            answer = http.post(f"{server.chat_url}/v1/completions", json=asked).json()
+            said = answer["usage"]["completion_tokens"]
+            assert (said, answer["choices"][0]["finish_reason"]) == expected
+    asked = {"prompt": "word " * 256}
+    error = assert_is_error(http.post(f"{server.chat_url}/v1/completions", json=asked), 400)
+    assert "there is no room for an answer. Shorten 'prompt'." in error["message"]
+    asked = {"prompt": "word " * 250, "max_tokens": 16}
+    assert_is_error(http.post(f"{server.chat_url}/v1/completions", json=asked), 400)
+
+
 def test_a_failing_model_is_an_error_and_the_next_request_works(server: Server) -> None:
     for _ in range(3):
         error = assert_is_error(server.chat("[fail=1] a b c"), 500)
