@@ -113,12 +113,16 @@ def _own_logprob(step: Told) -> float | None:
 
 
 def _named_logprobs(step: Told) -> dict[str, float] | None:
-    """Of tokens with the same name (ids that a vocabulary is padded with have none) the likeliest."""
+    """Of the likeliest and the token itself, so at most one more than asked for.
+
+    Of tokens with the same name (ids that a vocabulary is padded with have none) the likeliest.
+    """
     if step.logprob is None:
         return None
     named: dict[str, float] = {}
     for likeliest_first in step.top_logprobs:
         named.setdefault(_name(likeliest_first.text), _logprob(likeliest_first.logprob))
+    named.setdefault(_name(step.token_bytes), _logprob(step.logprob))
     return named
 
 
