@@ -89,8 +89,16 @@ def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _with_stripping(token: Any) -> str:
-    """A pattern of the token with the whitespace it swallows, as the tokenizer would match it."""
-    return (r"\s*" if token.lstrip else "") + re.escape(str(token)) + (r"\s*" if token.rstrip else "")
+    """A pattern of the token with the whitespace it swallows, as the tokenizer would match it.
+
+    A run of whitespace is tried from its start alone: trying each of its characters would take the square of its
+    length, which is minutes for a message of spaces.
+    """
+    return (
+        (r"(?:(?<!\s)\s+)?" if token.lstrip else "")
+        + re.escape(str(token))
+        + (r"\s*" if token.rstrip else "")
+    )
 
 
 def content_spans(

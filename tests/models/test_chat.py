@@ -6,6 +6,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fakes.tiny import CHATML_TEMPLATE, GEMMA_TEMPLATE
 
 from neuroscope.errors import PromptError
 from neuroscope.models.chat import ChatTokenizer, Prompt
+from neuroscope.models.control_tokens import ControlTokens
 from neuroscope.models.pieces import encode_text
 
 Tiny = tuple[Any, Any]
@@ -256,6 +258,46 @@ def make_swallowing() -> Callable[[Any], Any]:
         return tokenizer
 
     return swallowing
+
+
+MASK, END = 5, 6
+
+
+@pytest.fixture
+def swallowing() -> ControlTokens:
+    """A control token that takes the whitespace before it, and one that takes what follows."""
+    from tokenizers import AddedToken
+
+    tokens = {
+        MASK: AddedToken("<mask>", lstrip=True, special=True),
+        END: AddedToken("<end>", rstrip=True, special=True),
+    }
+    return ControlTokens(SimpleNamespace(added_tokens_decoder=tokens), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("a \n <mask> b", [" \n <mask>"]),
+        ("a<mask>", ["<mask>"]),
+        ("<end>  <mask>", ["<end>  ", "<mask>"]),
+        ("a <end> \t<mask>  <mask>", ["<end> \t", "<mask>", "  <mask>"]),
+        ("a  <other>", []),
+    ],
+)
+def test_a_control_token_takes_the_whitespace_beside_it(
+    swallowing: ControlTokens, text: str, taken: list[str]
+) -> None:
+    pieces = list(swallowing.cut(text))
+    assert [text[start:end] for start, end, control in pieces if control is not None] == taken
+    assert "".join(text[start:end] for start, end, _ in pieces) == text
+
+
+def test_a_message_of_spaces_is_cut_in_no_time(swallowing: ControlTokens) -> None:
+    """Trying each space in turn would take a minute, in which nothing else of the process runs."""
+    started = time.perf_counter()
+    assert list(swallowing.cut(" " * 200_000)) == [(0, 200_000, None)]
+    assert time.perf_counter() - started < 10
 
 
 def test_a_text_that_leaves_no_character_to_guard_with_is_refused_in_words(gemma: ChatTokenizer) -> None:
