@@ -1,17 +1,19 @@
 """Noticing that the other end of a connection has left or stopped reading, which WSGI does not tell.
 
 A greenlet waits to read on the request's socket and peeks at one byte: end of file means that the client has
-gone.
+gone. Behind bytes of a next request, or a stray line end, the system is asked instead.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import gevent
+from gevent.monkey import get_original
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 STALL_SECONDS = 60.0
 """How long a client may leave what is sent to it unread before its connection is cut."""
 _LOOK_SECONDS = 5.0
+_BEHIND_SECONDS = 0.2
+"""Between looks at a client that has sent more than its request: the bytes that nobody reads yet hide its end."""
 
 
 class ClientWatch:
@@ -60,12 +64,11 @@ class ClientWatch:
             )
             if self._socket.recv(1, socket.MSG_PEEK) == b"":
                 return True
-            gevent.sleep(
-                _LOOK_SECONDS
-            )  # the next request is waiting already: the end would be hidden behind it
+            gevent.sleep(_BEHIND_SECONDS)
+            return _is_closed(self._socket)
         except _NothingToReadError:
             pass
-        except OSError:
+        except (OSError, ValueError):  # ValueError: closed here meanwhile, so there is no descriptor
             return True
         return False
 
@@ -74,6 +77,14 @@ class ClientWatch:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it has left by itself meanwhile
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end has closed it, though bytes may still be to be read."""
+    hang_up = getattr(select, "POLLRDHUP", 0)  # of Linux; elsewhere a full hang-up is told by itself
+    poll = get_original("select", "poll")()
+    poll.register(connection.fileno(), hang_up)
+    return bool(poll.poll(0))
 
 
 class _NothingToReadError(Exception):

@@ -131,6 +131,34 @@ def test_a_client_that_leaves_ends_its_generation_within_a_token(
         stream.until("generation_complete")
 
 
+@pytest.mark.parametrize("stream_it", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize(
+    "more", [b"\r\n", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"], ids=["line", "next"]
+)
+def test_bytes_after_a_request_do_not_hide_that_its_client_leaves(
+    server: Server, stream: EventStream, more: bytes, stream_it: bool
+) -> None:
+    connection = open_request(server, "[prefill=30] never", stream=stream_it)
+    wait_until(lambda: queue_of(server)["running"], what="the prefill")
+    connection.sendall(more)
+    time.sleep(0.05)  # they come before the end, which would be seen at once without them
+    connection.close()
+    assert stream.until("generation_complete")[-1].data["finish_reason"] == "cancelled"
+    server.wait_idle()
+
+
+@pytest.mark.parametrize("stream_it", [False, True], ids=["whole", "stream"])
+def test_a_request_sent_before_the_answer_to_the_last_is_answered_after_it(
+    server: Server, stream_it: bool
+) -> None:
+    with open_request(server, "[delay=0.3] a b c", stream=stream_it) as connection:
+        wait_until(lambda: queue_of(server)["running"], what="the first answer")
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        answers = connection.makefile("rb").read()
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert answers.index(b'"finish_reason":"stop"') < answers.index(b'{"status":"ok"}')
+
+
 def test_a_client_that_leaves_gives_up_the_reading_of_its_text(server: Server) -> None:
     for _ in range(20):
         connection = open_encode(server, "[prefill=300] never")
