@@ -119,7 +119,7 @@ class Gate:
             return []
         return [
             ("Access-Control-Allow-Origin", origin),
-            ("Access-Control-Expose-Headers", "x-request-id, Retry-After"),
+            ("Access-Control-Expose-Headers", "x-request-id, Retry-After, x-should-retry"),
         ]
 
     def _problem(self, environ: WSGIEnvironment) -> Problem | None:
