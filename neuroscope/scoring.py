@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 
 from neuroscope.errors import ModelError
+from neuroscope.steps import TokenLogprob
 
 if TYPE_CHECKING:
     from neuroscope.models.backend import Backend
     from neuroscope.models.chat import Prompt
     from neuroscope.models.text import Detokenizer, TokenBytes
-
-
-class Alternative(NamedTuple):
-    """One of the likeliest tokens at a position."""
-
-    token_id: int
-    text: bytes
-    logprob: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,7 @@ class ScoredToken:
     """What it adds to the text; a character comes with its last token."""
     logprob: float | None
     """None for the first: nothing stands before it."""
-    top_logprobs: tuple[Alternative, ...]
+    top_logprobs: tuple[TokenLogprob, ...]
     is_end: bool = False
 
 
@@ -66,7 +59,7 @@ def score(
 @torch.inference_mode()
 def _scores(
     backend: Backend, token_bytes: TokenBytes, ids: list[int], top: int, should_stop: Callable[[], bool]
-) -> Iterator[tuple[float | None, tuple[Alternative, ...]]]:
+) -> Iterator[tuple[float | None, tuple[TokenLogprob, ...]]]:
     yield None, ()
     following = iter(ids[1:])
     for logits in backend.prompt_logits(ids):  # [cell, vocab]
@@ -80,5 +73,5 @@ def _scores(
                 return
             if not torch.isfinite(row.max()):
                 raise ModelError("The model's logits are not finite. Try dtype float32.")
-            found = (Alternative(i, token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
+            found = (TokenLogprob(i, token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
             yield float(row[token]), tuple(found)

@@ -16,7 +16,7 @@ from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.token_ids import TokenIds
 from neuroscope.server import fields
 from neuroscope.server.fields import Fields
-from neuroscope.server.problems import Problem, bad_request, from_prompt_error
+from neuroscope.server.problems import Problem, bad_request, from_prompt_error, wrong
 
 MAX_STOPS = 4
 MAX_TOP_LOGPROBS = 20
@@ -95,7 +95,7 @@ def _prompt(body: Fields) -> str | TokenIds:
     known = tuple(token for token in ids if token is not None)
     if ids and len(known) == len(ids):
         return TokenIds(known)
-    raise fields.wrong("prompt", body.get("prompt"), "one string or one list of token ids")
+    raise wrong("prompt", body.get("prompt"), "one string or one list of token ids")
 
 
 def _sampling(body: Fields, max_tokens: int | None, logprobs: bool, top_logprobs: int) -> Sampling:
@@ -169,9 +169,7 @@ def _stop(body: Fields) -> tuple[str, ...]:
         or len(stops) > MAX_STOPS
         or not all(isinstance(s, str) and s for s in stops)
     ):
-        raise fields.wrong(
-            "stop", stop, f"a string or a list of at most {MAX_STOPS} strings, none of them empty"
-        )
+        raise wrong("stop", stop, f"a string or a list of at most {MAX_STOPS} strings, none of them empty")
     return tuple(stops)
 
 

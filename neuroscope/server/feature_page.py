@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from neuroscope.errors import shown
 from neuroscope.server import wire
-from neuroscope.server.problems import bad_request
+from neuroscope.server.problems import wrong
 from neuroscope.server.queries import read_whole
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def read_examples_wanted(query: Mapping[str, str]) -> ExamplesWanted:
     kinds = {"all": KINDS, "none": ()}.get(text, tuple(name.strip() for name in text.split(",")))
     if not set(kinds) <= set(KINDS) or len(set(kinds)) != len(kinds):
         accepted = f"{', '.join(KINDS)}, with commas between, or all, or none"
-        raise bad_request(f"'examples' is {shown(text)}; it must be {accepted}.", "examples", "invalid_value")
+        raise wrong("examples", text, accepted)
     return ExamplesWanted(kinds, read_whole(query, "n", EXAMPLES_SHOWN, 1, MOST_EXAMPLES))
 
 

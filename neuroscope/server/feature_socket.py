@@ -17,7 +17,7 @@ from wsproto.utilities import LocalProtocolError
 
 from neuroscope.errors import shown
 from neuroscope.server import fields, wire
-from neuroscope.server.problems import Problem, bad_request
+from neuroscope.server.problems import Problem, bad_request, wrong
 from neuroscope.server.queries import read_query
 from neuroscope.server.service import Service
 from neuroscope.server.stream import Entry
@@ -41,8 +41,7 @@ def add_socket(app: Flask, service: Service) -> None:
     @routes.before_request
     def admit() -> None:
         key = check_handshake(request.environ)
-        if service.stopping:
-            _ = service.loaded
+        service.refuse_when_stopping()
         g.subscriber = SocketSubscriber(service, read_query(*SETTINGS, "since"))
         request.environ = handed_over(request.environ, key, g.subscriber.line)
 
@@ -195,7 +194,7 @@ def _text(name: str, value: Any) -> str | None:
             return ",".join(map(str, features))
     if isinstance(value, bool | list | dict):
         accepted = "a list of feature numbers" if name == "features" else "a text or a number"
-        raise bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
+        raise wrong(name, value, accepted)
     number = fields.whole(value)
     if number is not None:
         return str(number)

@@ -70,8 +70,7 @@ def create_features_app(service: Service) -> Flask:
 
 def _subscribe(service: Service) -> Response:
     """Works while the model loads too: events come when there are any."""
-    if service.stopping:
-        _ = service.loaded
+    service.refuse_when_stopping()
     query = read_query(*PARAMETERS, "completion_id", "since", "lastEventId")
     view = read_view(query, service.ranking)
     completion_id = read_completion_id(query)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from neuroscope.errors import shown
-from neuroscope.server.problems import Problem, bad_request
+from neuroscope.server.problems import wrong
 
 Fields = Mapping[str, Any]
 
@@ -66,7 +65,3 @@ def mapping(fields: Fields, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise wrong(name, value, "an object")
     return value
-
-
-def wrong(name: str, value: Any, accepted: str) -> Problem:
-    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")

@@ -18,7 +18,7 @@ from neuroscope.events import GenerationComplete, GenerationError
 from neuroscope.server.jobs import Stoppable
 from neuroscope.server.metrics import AnswerMeter, Metrics
 from neuroscope.server.note import note_answer
-from neuroscope.server.problems import Problem
+from neuroscope.server.problems import Problem, given_up, shutting_down
 from neuroscope.server.stream import FeatureStream, GeneratedToken, ReadPrompt
 from neuroscope.steps import PromptCell
 
@@ -114,11 +114,9 @@ class Generation(Stoppable):
         elif self._finish_reason is None:
             self._complete("cancelled")
         if self.shutting_down:
-            self._unread.put(Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=5))
+            self._unread.put(shutting_down())
         elif self._finish_reason == "cancelled":
-            self._unread.put(
-                Problem(503, "The answer was given up: the client closed its connection.", code="cancelled")
-            )
+            self._unread.put(given_up("answer"))
         self._unread.put(None)
 
     def steps(self, silence_s: float) -> Iterator[Step | None]:

@@ -19,11 +19,9 @@ from gevent.threadpool import ThreadPool
 
 from neuroscope.errors import NeuroscopeError
 from neuroscope.server.jobs import Job
-from neuroscope.server.problems import Problem
+from neuroscope.server.problems import RETRY_AFTER_S, Problem
 
 log = logging.getLogger(__name__)
-
-RETRY_AFTER_S = 5
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -24,6 +24,8 @@ TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_
 _MESSAGE_PLACE = re.compile(
     r"messages(\[\d+\](\.\w+(\[\d+\](\.\w+)?)?)?)?"
 )  # as `conversation` begins its sentences
+RETRY_AFTER_S = 5
+"""Where nothing better is known about when it is worth asking again."""
 CODES = {408: "timeout", 413: "request_too_large", 414: "uri_too_long"}
 """Where the code is not the status in words: `not_found`, `internal_server_error`."""
 
@@ -87,6 +89,20 @@ class Problem(Exception):
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> Problem:
     """What the client must change before it asks again."""
     return Problem(400, message, param=param, code=code)
+
+
+def wrong(name: str, value: object, accepted: str) -> Problem:
+    """The field or parameter `name` is not what it may be."""
+    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
+
+
+def shutting_down() -> Problem:
+    return Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=RETRY_AFTER_S)
+
+
+def given_up(what: str) -> Problem:
+    """For whoever still reads, after the client closed its connection."""
+    return Problem(503, f"The {what} was given up: the client closed its connection.", code="cancelled")
 
 
 def from_prompt_error(error: PromptError, prompt: str, limit: str = "max_tokens") -> Problem:

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from flask import request
 
 from neuroscope.errors import shown
-from neuroscope.server.problems import Problem, bad_request
+from neuroscope.server.problems import bad_request, wrong
 
 UNREAD = "_"
 """What begins like this is not looked at: clients add `_=1700000000` so that no cache answers."""
@@ -67,10 +67,6 @@ def read_choice(query: Mapping[str, str], name: str, default: str, choices: Sequ
     if chosen not in choices:
         raise wrong(name, chosen, f"one of {', '.join(choices)}")
     return chosen
-
-
-def wrong(name: str, value: object, accepted: str) -> Problem:
-    return bad_request(f"{name!r} is {shown(value)}; it must be {accepted}.", name, "invalid_value")
 
 
 def _decoded(text: bytes) -> str:

@@ -23,7 +23,7 @@ from neuroscope.server.inference import Inference, NativeThread
 from neuroscope.server.jobs import Once
 from neuroscope.server.loaded import Load, Loaded
 from neuroscope.server.metrics import Metrics
-from neuroscope.server.problems import Problem
+from neuroscope.server.problems import RETRY_AFTER_S, Problem, given_up, shutting_down
 from neuroscope.server.stream import Entry, FeatureStream, ReadPrompt
 from neuroscope.server.subscribers import Subscribers
 from neuroscope.server.tickets import Tickets
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from neuroscope.steps import EncodedToken
 
 log = logging.getLogger(__name__)
-
-LOADING_RETRY_S = 5
 
 Watch = Callable[[Callable[[], None]], ClientWatch]
 """Makes a watch on the client of a request, which calls the function it is given when the client has left."""
@@ -123,14 +121,18 @@ class Service:
         self.model_thread = NativeThread()
         self.inference.replace_thread(self.model_thread, running=running, waiting=sickness.problem)
 
+    def refuse_when_stopping(self) -> None:
+        """Raise Problem 503 while the server shuts down."""
+        if self.stopping:
+            raise shutting_down()
+
     @property
     def loaded(self) -> Loaded:
         """Raises Problem 503 while loading and while shutting down; without an engine, on use of the engine."""
-        if self.stopping:
-            raise Problem(503, "The server is shutting down.", code="shutdown", retry_after_s=LOADING_RETRY_S)
+        self.refuse_when_stopping()
         if self._loaded is None:
             message = f"The model is still loading ({self.stage})."
-            raise Problem(503, message, code="loading", retry_after_s=LOADING_RETRY_S)
+            raise Problem(503, message, code="loading", retry_after_s=RETRY_AFTER_S)
         return self._loaded
 
     @property
@@ -167,9 +169,7 @@ class Service:
         try:
             prompt = self.tokenizing.call(lambda: None if leaving.gone else prepare())
             if prompt is None or leaving.gone:
-                raise Problem(
-                    503, "The request was given up: the client closed its connection.", code="cancelled"
-                )
+                raise given_up("request")
         except BaseException:
             release()
             raise

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import gevent
 
 from neuroscope.server import wire
-from neuroscope.server.problems import Problem
-from neuroscope.server.queries import wrong
+from neuroscope.server.problems import Problem, wrong
 from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.views import View
 

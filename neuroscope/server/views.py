@@ -15,8 +15,8 @@ from neuroscope.errors import ConfigError
 from neuroscope.events import ActiveFeature, FeatureActivation, FeatureEvent, PromptActivation, PromptToken
 from neuroscope.ranking import FILTERS, Ranking, select
 from neuroscope.server import wire
-from neuroscope.server.problems import bad_request
-from neuroscope.server.queries import read_choice, read_number, read_whole, wrong
+from neuroscope.server.problems import bad_request, wrong
+from neuroscope.server.queries import read_choice, read_number, read_whole
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken, Published, ReadPrompt
 
 if TYPE_CHECKING:

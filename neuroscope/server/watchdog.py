@@ -25,7 +25,7 @@ import gevent
 from neuroscope.errors import NeuroscopeError
 from neuroscope.models.sampling_options import Sampling
 from neuroscope.server.jobs import Once
-from neuroscope.server.problems import Problem
+from neuroscope.server.problems import RETRY_AFTER_S, Problem
 
 if TYPE_CHECKING:
     from neuroscope.server.loaded import Load
@@ -42,7 +42,6 @@ STABLE_S = 600.0
 """An engine that was well for this long after a restart may be restarted again."""
 FAILURES = 2
 """Answers that fail in a row before the engine is put to the test."""
-RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
