@@ -21,8 +21,8 @@ from neuroscope.prefill import PREFILL_CELL, Prefill, Run
 from neuroscope.prefix import PrefixStore
 from neuroscope.sae.autoencoder import SparseAutoencoder
 from neuroscope.sae.reading import Clock, FeatureReader
-from neuroscope.scoring import ScoredToken, score
-from neuroscope.steps import EncodedToken, PromptCell, Step, TokenLogprob
+from neuroscope.scoring import score
+from neuroscope.steps import EncodedToken, PromptCell, ScoredToken, Step, TokenLogprob
 
 __all__ = ["PREFILL_CELL", "EncodedToken", "Engine", "PromptCell", "Sampling", "Step", "TokenLogprob"]
 

@@ -7,32 +7,17 @@ cached of other prompts stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
 from neuroscope.errors import ModelError
-from neuroscope.steps import TokenLogprob
+from neuroscope.steps import ScoredToken, TokenLogprob
 
 if TYPE_CHECKING:
     from neuroscope.models.backend import Backend
     from neuroscope.models.chat import Prompt
     from neuroscope.models.text import Detokenizer, TokenBytes
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredToken:
-    """A token of a prompt, with the fields that a generated one has."""
-
-    token_id: int
-    token_bytes: bytes
-    text: str
-    """What it adds to the text; a character comes with its last token."""
-    logprob: float | None
-    """None for the first: nothing stands before it."""
-    top_logprobs: tuple[TokenLogprob, ...]
-    is_end: bool = False
 
 
 def score(

@@ -1,4 +1,4 @@
-"""What the engine gives: tokens of an answer and of a prompt, each with the features of its own position."""
+"""What the engine gives: tokens of an answer and of a prompt, with features or log probabilities."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ class Step:
     prompt_tokens: int
     is_end: bool = False
     """The end-of-turn token: text "", not counted in usage."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A token of a prompt, with the fields that a generated one has."""
+
+    token_id: int
+    token_bytes: bytes
+    text: str
+    """What it adds to the text; a character comes with its last token."""
+    logprob: float | None
+    """None for the first: nothing stands before it."""
+    top_logprobs: tuple[TokenLogprob, ...]
+    is_end: bool = False
 
 
 class EncodedToken(NamedTuple):

@@ -65,10 +65,8 @@ class Clocked:
 
     def _clocked(self, steps: Iterator[Any]) -> Iterator[Any]:
         for step in steps:
-            if REAL:
-                yield replace(step, fvu=time.monotonic())
-            else:
-                yield step._replace(fvu=time.monotonic(), acts=_many(step.acts))
+            more = {} if REAL else {"acts": _many(step.acts)}
+            yield replace(step, fvu=time.monotonic(), **more)
 
 
 def _many(acts: Acts) -> Acts:

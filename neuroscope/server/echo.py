@@ -17,9 +17,9 @@ from neuroscope.server.jobs import Once
 
 if TYPE_CHECKING:
     from neuroscope.models.chat import Prompt
-    from neuroscope.scoring import ScoredToken
     from neuroscope.server.chat_request import CompletionRequest
     from neuroscope.server.service import Service
+    from neuroscope.steps import ScoredToken
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from neuroscope.manifest import package_version
 from neuroscope.server.note import RequestNote, note_route
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Step
     from neuroscope.server.service import Service
+    from neuroscope.steps import Step
 
 FINISH_REASONS = ("stop", "length", "cancelled", "shutdown", "error")
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PATCH"})

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from neuroscope.server import wire
 
 if TYPE_CHECKING:
-    from neuroscope.engine import Step
-    from neuroscope.scoring import ScoredToken
+    from neuroscope.steps import ScoredToken, Step
 
     Told = Step | ScoredToken
 

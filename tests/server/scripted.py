@@ -31,7 +31,7 @@ from neuroscope.models.sampling_options import Sampling
 from neuroscope.models.token_ids import TokenIds
 from neuroscope.server.loaded import Loaded
 from neuroscope.stats import CalibrationStats
-from neuroscope.steps import EncodedToken, PromptCell
+from neuroscope.steps import EncodedToken, PromptCell, ScoredToken, Step, TokenLogprob
 
 WIDTH = 32
 LAYER = 7
@@ -57,51 +57,6 @@ FINGERPRINT = Fingerprint(
 class Acts(NamedTuple):
     indices: Any
     values: Any
-
-
-class Alternative(NamedTuple):
-    token_id: int
-    text: bytes
-    logprob: float
-
-
-class ScriptedScore(NamedTuple):
-    """`neuroscope.scoring.ScoredToken`, field for field."""
-
-    token_id: int
-    token_bytes: bytes
-    text: str
-    logprob: float | None
-    top_logprobs: tuple[Alternative, ...]
-    is_end: bool = False
-
-
-class ScriptedStep(NamedTuple):
-    """`neuroscope.engine.Step`, field for field; `test_scripted.py` holds them together."""
-
-    token_index: int
-    token_id: int
-    token_bytes: bytes
-    position: int
-    text: str
-    acts: Acts
-    producer: Acts
-    fvu: float | None
-    logprob: float | None
-    top_logprobs: tuple[Alternative, ...]
-    finish_reason: str | None
-    prompt_tokens: int
-    is_end: bool = False
-
-
-class ScriptedToken(NamedTuple):
-    """`neuroscope.engine.EncodedToken`, field for field."""
-
-    token_id: int
-    text: str
-    content: bool
-    acts: Acts
-    fvu: float | None
 
 
 @dataclass
@@ -147,13 +102,13 @@ class ScriptedEngine:
 
     def encode(
         self, script: Script, *, should_stop: Callable[[], bool] = lambda: False
-    ) -> list[ScriptedToken]:
+    ) -> list[EncodedToken]:
         """A token a word, after [prefill] and [hang]."""
         ran = list(self._prefill(script, should_stop))
         if len(ran) * CELL < len(script.ids):
             return []
         return [
-            ScriptedToken(n, word.decode(), True, acts_of(n), 0.125) for n, word in enumerate(script.tokens)
+            EncodedToken(n, word.decode(), True, acts_of(n), 0.125) for n, word in enumerate(script.tokens)
         ]
 
     def prepare(self, asked: str | TokenIds | list[dict[str, Any]]) -> Script:
@@ -181,12 +136,12 @@ class ScriptedEngine:
         *,
         show_special: bool = True,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> list[ScriptedScore]:
+    ) -> list[ScoredToken]:
         scored = []
         for place, (token_id, token) in enumerate(zip(script.ids, script.tokens, strict=False)):
-            text, found = token.decode("utf-8", "replace"), (Alternative(token_id, token, -0.5),)
+            text, found = token.decode("utf-8", "replace"), (TokenLogprob(token_id, token, -0.5),)
             logprob, best = (-0.5, found[:top]) if place else (None, ())
-            scored.append(ScriptedScore(token_id, token, text, logprob, best))
+            scored.append(ScoredToken(token_id, token, text, logprob, best))
         return scored
 
     def generate(
@@ -196,7 +151,7 @@ class ScriptedEngine:
         *,
         should_stop: Callable[[], bool] = lambda: False,
         prompt_features: bool = False,
-    ) -> Iterator[PromptCell | ScriptedStep]:
+    ) -> Iterator[PromptCell | Step]:
         used, wanted = len(script.ids), sampling.max_tokens or 1
         if used + wanted > CONTEXT:
             raise ContextOverflowError(used, wanted, CONTEXT)
@@ -204,7 +159,7 @@ class ScriptedEngine:
 
     def _generate(
         self, script: Script, sampling: Sampling, should_stop: Callable[[], bool], prompt_features: bool
-    ) -> Iterator[PromptCell | ScriptedStep]:
+    ) -> Iterator[PromptCell | Step]:
         self.generations += 1
         ran = 0
         for start in self._prefill(script, should_stop):
@@ -230,7 +185,7 @@ class ScriptedEngine:
             finish = "cancelled" if finish is None and should_stop() else finish
             self.sae_clock.count += 1
             self.sae_clock.seconds += 0.5
-            yield ScriptedStep(
+            yield Step(
                 token_index=index,
                 token_id=1000 + index,
                 token_bytes=token,
@@ -274,8 +229,8 @@ def _prompt_cell(script: Script, start: int) -> PromptCell:
     return PromptCell(start, tuple(tokens), acts_of(start - 1) if start else None)  # type: ignore[arg-type]
 
 
-def _alternatives(token: bytes) -> tuple[Alternative, ...]:
-    return (Alternative(7, token, -0.25), Alternative(8, b"\xf0", float("-inf")))
+def _alternatives(token: bytes) -> tuple[TokenLogprob, ...]:
+    return (TokenLogprob(7, token, -0.25), TokenLogprob(8, b"\xf0", float("-inf")))
 
 
 def stats() -> CalibrationStats:

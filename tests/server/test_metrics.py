@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from scripted import Acts, ScriptedStep
+from scripted import Acts
 from serving import EventStream, Server, http, raw_request, serving, status_of, wait_until
 
 from neuroscope.server.stream import FeatureStream, GeneratedToken
+from neuroscope.steps import Step
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -178,7 +179,7 @@ def test_it_answers_while_the_model_loads_and_asks_for_the_key(tmp_path: Path) -
 def test_what_a_reader_missed_is_counted_once() -> None:
     stream = FeatureStream(4)
     nothing = Acts([], [])
-    step = ScriptedStep(0, 1, b"a", 0, "a", nothing, nothing, None, None, (), None, 0)
+    step = Step(0, 1, b"a", 0, "a", nothing, nothing, None, None, (), None, 0)
     for _ in range(10):
         stream.publish(GeneratedToken("chatcmpl-1", 7, step))
     reading = stream.read(0, 2)

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 
-from scripted import CELL, ScriptedEngine, ScriptedScore, ScriptedStep, ScriptedToken
+from scripted import CELL, ScriptedEngine
 
-from neuroscope.engine import PREFILL_CELL, EncodedToken, Engine, Step
-from neuroscope.scoring import ScoredToken
-
-
-def test_the_scripted_step_has_the_engines_fields() -> None:
-    assert list(ScriptedStep._fields) == [field.name for field in dataclasses.fields(Step)]
-    assert ScriptedToken._fields == EncodedToken._fields
-    assert list(ScriptedScore._fields) == [field.name for field in dataclasses.fields(ScoredToken)]
+from neuroscope.engine import PREFILL_CELL, Engine
 
 
 def test_the_scripted_engine_is_called_as_the_engine_is() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from scripted import Acts, ScriptedStep, acts_of, stats
+from scripted import Acts, acts_of, stats
 
 from neuroscope.events import GenerationComplete
 from neuroscope.ranking import Ranking
@@ -13,6 +13,7 @@ from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
 from neuroscope.server.subscribers import MAX_VIEWS, Subscribers, follow, read_start
 from neuroscope.server.views import EventWriter, View, read_view
+from neuroscope.steps import Step
 
 DEFAULT = View(Ranking())
 
@@ -22,7 +23,7 @@ def complete(name: str) -> GenerationComplete:
 
 
 def token(acts: Acts, *, name: str = "c") -> GeneratedToken:
-    step = ScriptedStep(0, 5, b"x", 9, "x", acts, acts_of(3), float("nan"), None, (), None, 9)
+    step = Step(0, 5, b"x", 9, "x", acts, acts_of(3), float("nan"), None, (), None, 9)
     return GeneratedToken(name, 7, step)  # type: ignore[arg-type]
 
 
