@@ -195,6 +195,8 @@ def _bring_up(
     except Exception:  # the border of the process: the reason must be seen before it ends
         log.exception("what is served could not be loaded", extra={"private": False})  # no request yet
     else:
+        if service.stopping:
+            return  # it ends already
         text = banner(loaded, service.ranking, chat, features, key_variable=key_variable)
         logs.announce(
             text,
