@@ -16,6 +16,7 @@ import yaml
 from tiny_sweep import make_fingerprint
 
 from neuroscope import settings
+from neuroscope.autointerp.score_rows import SCHEMA as SCORES_SCHEMA
 from neuroscope.labels import Label
 from neuroscope.stats import FeatureStats
 from neuroscope.store import build
@@ -50,19 +51,6 @@ SCORES = (
     (1, "claude", "rule", 0.8, 0.6, 0.9, 8, 2, 8, 2, 0),
     (2, "claude", "rule", None, None, None, 0, 0, 0, 0, 20),
 )
-SCORE_COLUMNS = [
-    "feature",
-    "source",
-    "method",
-    "balanced_accuracy",
-    "low",
-    "high",
-    "tp",
-    "fp",
-    "tn",
-    "fn",
-    "failed",
-]
 
 
 def make_folder(folder: Path) -> Path:
@@ -100,7 +88,7 @@ def build_results(folder: Path, **changes: Any) -> Path:
         "examples": _examples(),
         "tokens": TOKENS,
         "labels": LABELS,
-        "scores": pl.DataFrame(SCORES, schema=SCORE_COLUMNS, orient="row"),
+        "scores": pl.DataFrame(SCORES, schema=SCORES_SCHEMA, orient="row"),
         "logits": pl.DataFrame(
             [
                 (0, "promoted", 0, 1, " cat", 1.5),

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from scripted import FINGERPRINT, WIDTH
 
+from neuroscope.autointerp.score_rows import SCHEMA as SCORES_SCHEMA
 from neuroscope.labels import Label
 from neuroscope.stats import FeatureStats
 from neuroscope.store import build
@@ -50,19 +51,7 @@ def scores() -> pl.DataFrame:
             (f, "tokens", "rule", (50 + f) / 100, (45 + f) / 100, (55 + f) / 100, 5, 4, 6, 5, 0)
             for f in range(LABELLED)
         ],
-        schema=[
-            "feature",
-            "source",
-            "method",
-            "balanced_accuracy",
-            "low",
-            "high",
-            "tp",
-            "fp",
-            "tn",
-            "fn",
-            "failed",
-        ],
+        schema=SCORES_SCHEMA,
         orient="row",
     )
 

@@ -11,6 +11,7 @@ import polars as pl
 from fakes.tiny import D_SAE, TINY_LAYER
 
 from neuroscope import settings
+from neuroscope.autointerp.score_rows import SCHEMA as SCORES_SCHEMA
 from neuroscope.identity import fingerprint_of
 from neuroscope.labels import Label
 from neuroscope.manifest import Fingerprint
@@ -71,21 +72,8 @@ def write_results(
 
 
 def _scores(labels: Sequence[Label]) -> pl.DataFrame:
-    columns = [
-        "feature",
-        "source",
-        "method",
-        "balanced_accuracy",
-        "low",
-        "high",
-        "tp",
-        "fp",
-        "tn",
-        "fn",
-        "failed",
-    ]
     rows = [(label.feature, label.source, "rule", 0.75, 0.5, 1.0, 15, 5, 15, 5, 0) for label in labels]
-    return pl.DataFrame(rows, schema=columns, orient="row")
+    return pl.DataFrame(rows, schema=SCORES_SCHEMA, orient="row")
 
 
 def _stats() -> FeatureStats:
