@@ -79,6 +79,12 @@ class OnTerminal:
         return leader if "gunicorn" in leader.cmdline() else leader.children()[0]
 
 
+def _take_the_terminal() -> None:
+    """As a login does, whatever the tests were started from: under nohup the signal would be ignored."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 @contextmanager
 def on_terminal(folder: Path, script: str) -> Iterator[OnTerminal]:
     """`sh -c script` as the leader of a session with a terminal; `$SERVER` in it starts the server."""
@@ -106,7 +112,7 @@ def on_terminal(folder: Path, script: str) -> Iterator[OnTerminal]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread yet
+        preexec_fn=_take_the_terminal,  # noqa: PLW1509 - no thread yet
     )
     os.close(theirs)
     running = OnTerminal(Server(process, port, features_port, log), ours)
