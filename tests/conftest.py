@@ -6,6 +6,7 @@ Torch and transformers are imported by the fixtures that need them: most tests d
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,23 +21,38 @@ os.environ.setdefault(
     "OMP_NUM_THREADS", "1"
 )  # before torch: tests run side by side, their matrices are small
 
-LONGEST = "tests/workflow/"
-"""Its tests share one run of the whole pipeline, and take longest: one process has them, from the start."""
+WHOLE_RUN = "tests/workflow/"
+"""Its tests share one run of the whole pipeline, so one process has them."""
+
+LONG = (
+    WHOLE_RUN,
+    "tests/server/test_watchdog.py",
+)
+"""What takes longest, longest first: begun late, one of these would be all that the end of the run waits for."""
 
 
 class ByFile(LoadScopeScheduling):
     """Tests of one file share its fixtures, so one process runs them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return LONGEST if nodeid.startswith(LONGEST) else nodeid.partition("::")[0]
+        return WHOLE_RUN if nodeid.startswith(WHOLE_RUN) else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """One process more than there are processors: many tests wait for a server or another program."""
+    return (yield) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+    places = {start: place for place, start in enumerate(LONG)}
+    items.sort(
+        key=lambda item: next((n for start, n in places.items() if item.nodeid.startswith(start)), len(LONG))
+    )
 
 
 @pytest.fixture(scope="session")
