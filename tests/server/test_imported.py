@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fakes.neuronpedia import MODEL, SAE, FakeBucket, explanation, feature
 from fakes.tiny import D_SAE
-from serving import EventStream, serving, write_config
+from serving import EventStream, serving, wait_until, write_config
 from tiny_pairing import fingerprint, pairing, write_results
 
 from neuroscope import imported, settings
@@ -54,8 +54,11 @@ def config(tmp_path: Path, made_of: dict[str, Any], monkeypatch: pytest.MonkeyPa
     return path
 
 
-def test_an_import_alone_names_and_filters(tmp_path: Path, config: Path, made_of: dict[str, Any]) -> None:
-    with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu") as server:
+def test_an_import_alone_names_and_filters_and_then_beside_a_calibration(
+    tmp_path: Path, config: Path, made_of: dict[str, Any]
+) -> None:
+    often = {"results_poll_s": 0.2}
+    with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu", serve=often) as server:
         ready = server.get("/readyz").json()
         assert ready["status"] == "degraded"
         (said,) = ready["degraded"]
@@ -86,6 +89,13 @@ def test_an_import_alone_names_and_filters(tmp_path: Path, config: Path, made_of
             kept = [found["index"] for found in whole.data["top_features"] if found["index"] not in OFTEN]
             assert [found["index"] for found in event.data["top_features"]] == kept, "feature 1 is kept too"
 
+        write_results(settings.load(config=config).results, fingerprint(config), labelled=False)
+        wait_until(lambda: server.get("/readyz").json()["status"] == "ready", what="the calibration")
+        assert server.get("/readyz").json()["stats"]["source"] == "measured"
+        found = server.get("/v1/features/search?q=17 IS about").json()["features"]
+        assert [(row["feature"], row["label"]) for row in found] == [(17, "what 17 is about")]
+        assert server.get("/v1/features/17").json()["label"] == "what 17 is about"
+
 
 def test_what_is_measured_here_comes_first(config: Path) -> None:
     settled = settings.load(config=config)
@@ -97,18 +107,6 @@ def test_what_is_measured_here_comes_first(config: Path) -> None:
     assert known.degraded == ()
     write_results(settled.results, used)
     assert find_known(settled, used).label_sources == {"tokens": D_SAE // 2}
-
-
-def test_imported_labels_are_found_beside_a_calibration(
-    tmp_path: Path, config: Path, made_of: dict[str, Any]
-) -> None:
-    write_results(settings.load(config=config).results, fingerprint(config), labelled=False)
-    with serving(tmp_path, app="neuroscope.wsgi", pairing=made_of, device="cpu") as server:
-        ready = server.get("/readyz").json()
-        assert (ready["status"], ready["stats"]["source"]) == ("ready", "measured")
-        found = server.get("/v1/features/search?q=17 IS about").json()["features"]
-        assert [(row["feature"], row["label"]) for row in found] == [(17, "what 17 is about")]
-        assert server.get("/v1/features/17").json()["label"] == "what 17 is about"
 
 
 def test_an_import_about_another_pair_is_said_and_not_used(config: Path) -> None:
