@@ -22,11 +22,16 @@ os.environ.setdefault(
 )  # before torch: tests run side by side, their matrices are small
 
 WHOLE_RUN = "tests/workflow/"
-"""Its tests share one run of the whole pipeline, so one process has them."""
+"""Its tests share one run of the whole pipeline, so one process has them, but for the files of OWN_RUNS."""
+OWN_RUNS = ("tests/workflow/test_fresh_runs.py", "tests/workflow/test_neuronpedia.py")
 
 LONG = (
     WHOLE_RUN,
     "tests/server/test_watchdog.py",
+    "tests/cli/test_labels_show.py",
+    "tests/server/test_real_engine.py",
+    "tests/server/test_soak.py",
+    "tests/server/test_first_start.py",
 )
 """What takes longest, longest first: begun late, one of these would be all that the end of the run waits for."""
 
@@ -35,7 +40,8 @@ class ByFile(LoadScopeScheduling):
     """Tests of one file share its fixtures, so one process runs them."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return WHOLE_RUN if nodeid.startswith(WHOLE_RUN) else nodeid.partition("::")[0]
+        file = nodeid.partition("::")[0]
+        return WHOLE_RUN if file.startswith(WHOLE_RUN) and file not in OWN_RUNS else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:

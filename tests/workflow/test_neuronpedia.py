@@ -68,16 +68,16 @@ def command(checkout: Checkout, *words: str, **more: str) -> subprocess.Complete
 
 
 def test_a_calibration_shows_imported_logits(
-    checkout: Checkout, finished: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NEUROSCOPE_CACHE", str(tmp_path / "cache"))
-    made = finished.results
+    made = checkout.results
     publish_calibration(
-        settings.load(PAIRING, config=finished.root / "config/config.yaml"),
+        settings.load(PAIRING, config=checkout.root / "config/config.yaml"),
         **{name: made / f"{name}.parquet" for name in ("stats", "examples", "neighbours")},
         stats_json=made / "stats.json",
         report=made / "sweep.json",
-        logits=checkout.results / "neuronpedia_logits.parquet",
+        logits=made / "neuronpedia_logits.parquet",
         output=tmp_path / "results.duckdb",
     )
     with open_results(tmp_path / "results.duckdb") as results:

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 import psutil
 import pytest
 import yaml
 from fakes.checkout import Checkout, make_checkout
-from fakes.tiny import D_MODEL, D_SAE
-
-from neuroscope import jobs
+from fakes.tiny import D_SAE
 
 SWEPT = {"shard", "examples"}
 NAMED = {"label", "score", "results"}
@@ -149,16 +146,6 @@ def test_a_changed_setting_runs_exactly_what_depends_on_it(
     assert finished.jobs("labels", "--configfile", str(path)) - {"labels"} == again
 
 
-def test_a_calibration_ends_with_statistics_and_no_labels(checkout: Checkout) -> None:
-    checkout.snakemake("calibration")
-    ((tokens, labels),) = rows(checkout, "SELECT any_value(n_tokens), count(source) FROM feature")
-    assert tokens > 0
-    assert labels == 0
-    assert checkout.jobs("labels") - {"labels"} == {"logits"} | SWEPT | NAMED, (
-        "a full run has its work before it"
-    )
-
-
 def test_a_calibration_uses_finished_chunks_and_never_replaces_more(finished: Checkout) -> None:
     def chunks() -> dict[str, int]:
         return {path.name: path.stat().st_mtime_ns for path in (finished.results / "chunks").iterdir()}
@@ -170,25 +157,6 @@ def test_a_calibration_uses_finished_chunks_and_never_replaces_more(finished: Ch
     assert 0 < calibrated["tokens"] < tokens
     assert chunks() == before
     assert (finished.results / "results.duckdb").read_bytes() == database
-
-
-def test_an_sae_is_trained_and_can_be_loaded(checkout: Checkout) -> None:
-    checkout.configure(
-        training={
-            "tokens": 1000,
-            "width": 16,
-            "steps": 10,
-            "batch": 64,
-            "k": 4,
-            "warmup": 2,
-            "dead_tokens": 500,
-            "held_out": 0.3,
-        }
-    )
-    checkout.snakemake("train")
-    weights = np.load(checkout.results / "training/params.npz")
-    assert weights["W_enc"].shape == (D_MODEL, 16)
-    assert json.loads((checkout.results / "training/card.json").read_text())
 
 
 # --- faults
@@ -231,59 +199,3 @@ def test_ctrl_c_ends_within_five_seconds_and_leaves_no_lock(
     assert running.wait(timeout=30) != 0
     assert time.monotonic() - started < 15  # seconds; a busy machine takes longer than the promised five
     checkout.snakemake("corpus")
-
-
-def test_two_runs_do_not_write_one_folder(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_held", [])
-    jobs.hold(checkout.results)
-    refused = checkout.snakemake("corpus", check=False)
-    assert refused.returncode == 1
-    assert f"Another run (process {os.getpid()}) is writing" in refused.stderr
-    for lock in jobs._held:
-        lock.close()
-
-
-def test_a_failed_stage_is_told_last_and_in_words(checkout: Checkout) -> None:
-    path = checkout.root / "config/pairings/tiny.yaml"
-    path.write_text(path.read_text().replace("texts/code", "texts/nothing"))
-    failed = checkout.snakemake("labels", check=False)
-    assert failed.returncode == 1
-    last = failed.stderr.rpartition("\nneuroscope: ")[2]
-    assert "texts/nothing: no such file or folder" in last
-
-
-def test_an_unknown_setting_is_refused_before_anything_runs(checkout: Checkout) -> None:
-    refused = checkout.snakemake("labels", "--config", "pairng=tiny", check=False)
-    assert refused.returncode == 1
-    assert "pairng" in refused.stderr
-    assert "pairing" in refused.stderr
-    assert not checkout.results.exists()
-
-
-def test_without_gemma_the_error_names_the_pairing_that_needs_nothing(checkout: Checkout) -> None:
-    pairings = Path(__file__).parents[2] / "config/pairings/gemma-2-2b-it.yaml"
-    (checkout.root / "config/pairings/gemma-2-2b-it.yaml").write_bytes(pairings.read_bytes())
-    failed = checkout.snakemake(
-        "labels",
-        "--config",
-        "pairing=gemma-2-2b-it",
-        check=False,
-        HF_HUB_OFFLINE="1",
-        HF_HOME=str(checkout.root),
-    )
-    assert failed.returncode == 1
-    assert "NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 8 labels" in failed.stderr
-
-
-def test_a_key_given_twice_stops_the_run_with_file_and_line(checkout: Checkout) -> None:
-    more = checkout.root / "more.yaml"
-    more.write_text("ranking:\n  top_k: 3\nranking:\n  top_k: 5\n")
-    done = checkout.snakemake("--dry-run", "corpus", "--configfile", str(more), check=False)
-    assert done.returncode != 0
-    assert f"{more}, line 3: ranking is given in line 1 already. Remove one." in done.stdout + done.stderr
-    config = checkout.root / "config/config.yaml"
-    config.write_text(f"{config.read_text()}\nresults: '{{pairing}}'\n")
-    done = checkout.snakemake("--dry-run", "corpus", check=False)
-    assert done.returncode != 0
-    assert "config.yaml, line" in done.stdout + done.stderr
-    assert "results is given in line" in done.stdout + done.stderr
