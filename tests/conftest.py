@@ -6,7 +6,8 @@ Torch and transformers are imported by the fixtures that need them: most tests d
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import signal
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ LONG = (
     "tests/server/test_real_engine.py",
     "tests/server/test_soak.py",
     "tests/server/test_first_start.py",
+    "tests/sources/test_index_sources.py",
+    "tests/neuronpedia/test_import.py",
 )
 """What takes longest, longest first: begun late, one of these would be all that the end of the run waits for."""
 
@@ -59,6 +62,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: next((n for start, n in places.items() if item.nodeid.startswith(start)), len(LONG))
     )
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """SIGHUP as a login leaves it, for this test and what it starts: under nohup all would ignore it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

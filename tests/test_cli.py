@@ -558,6 +558,7 @@ time.sleep(60)
 """A run that interrupts the command which waits for it, and does not leave when it is asked."""
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_does_not_stop_when_it_is_asked_is_ended(
     number: signal.Signals, monkeypatch: pytest.MonkeyPatch

@@ -147,6 +147,7 @@ def gone(pid: int, seconds: float = 15) -> bool:
     return True
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["sleep", "deaf"])
 def test_a_run_that_is_asked_to_stop_stops_with_its_job(

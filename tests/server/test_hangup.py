@@ -20,6 +20,8 @@ import pytest
 from scripted_results import label_of, write_results
 from serving import ROOT, EventStream, Server, free_ports, serving, wait_until, write_config
 
+pytestmark = pytest.mark.usefixtures("hangups")
+
 NEVER = {"results_poll_s": 0}
 WITH_RESULTS = {"SCRIPTED_RESULTS": "1"}
 
@@ -79,12 +81,6 @@ class OnTerminal:
         return leader if "gunicorn" in leader.cmdline() else leader.children()[0]
 
 
-def _take_the_terminal() -> None:
-    """As a login does, whatever the tests were started from: under nohup the signal would be ignored."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @contextmanager
 def on_terminal(folder: Path, script: str) -> Iterator[OnTerminal]:
     """`sh -c script` as the leader of a session with a terminal; `$SERVER` in it starts the server."""
@@ -112,7 +108,7 @@ def on_terminal(folder: Path, script: str) -> Iterator[OnTerminal]:
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=_take_the_terminal,  # noqa: PLW1509 - no thread yet
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread yet
     )
     os.close(theirs)
     running = OnTerminal(Server(process, port, features_port, log), ours)
