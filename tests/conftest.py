@@ -28,6 +28,7 @@ OWN_RUNS = ("tests/workflow/test_fresh_runs.py", "tests/workflow/test_neuronpedi
 
 LONG = (
     WHOLE_RUN,
+    "tests/verify/test_verify.py",
     "tests/server/test_watchdog.py",
     "tests/cli/test_labels_show.py",
     "tests/server/test_real_engine.py",
