@@ -90,7 +90,7 @@ class SocketSubscriber:
                 self._write,
                 self._view,
                 self._start,
-                completion_id=None,  # as the view, it may change: `_write` knows both
+                only=lambda: self.completion_id,
                 heartbeat_s=service.serve.heartbeat_s,
                 is_gone=lambda: self._is_over,
             )
@@ -122,8 +122,6 @@ class SocketSubscriber:
         self._service.stream.wake()
 
     def _write(self, entry: Entry, _at_first: View) -> bytes:
-        if self.completion_id not in (None, entry.published.completion_id):
-            return b""
         return self._service.write_event(entry, self._view)
 
     def _hear(self, text: str) -> None:

@@ -85,7 +85,7 @@ def _subscribe(service: Service) -> Response:
         service.write_event,
         view,
         read_start(service.stream, last_id, completion_id),
-        completion_id=completion_id,
+        only=lambda: completion_id,
         heartbeat_s=service.serve.heartbeat_s,
         is_gone=lambda: watch.gone,
     )

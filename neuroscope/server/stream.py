@@ -72,6 +72,7 @@ class FeatureStream:
         self._newest = 0
         self._news = Event()
         self._closed = False
+        self._spans: dict[str, tuple[int, int]] = {}  # of every answer in the ring, and of some before
         self.missed = 0
         """Events that readers were told they lost, of all readers together."""
 
@@ -92,6 +93,10 @@ class FeatureStream:
     def publish(self, published: Published) -> int:
         self._newest += 1
         self._slots[self._newest % len(self._slots)] = Entry(self._newest, published)
+        first, _ = self._spans.pop(published.completion_id, (self._newest, 0))
+        self._spans[published.completion_id] = first, self._newest
+        if len(self._spans) > len(self._slots):
+            del self._spans[next(iter(self._spans))]
         self.wake()
         return self._newest
 
@@ -105,8 +110,16 @@ class FeatureStream:
         start = max(cursor + 1, self.oldest)
         stop = min(self._newest, start + limit - 1)
         entries = list(self._between(start, stop))
-        self.missed += start - cursor - 1
         return Reading(start - cursor - 1, entries, max(stop, start - 1))
+
+    def before(self, completion_id: str) -> int:
+        """The cursor of a reader of this answer from its beginning; of one that has not begun, now."""
+        return self._spans.get(completion_id, (self._newest + 1, 0))[0] - 1
+
+    def overlap(self, completion_id: str, after: int, until: int) -> int:
+        """How many of the events after `after` up to `until` lie between this answer's first and last."""
+        first, last = self._spans.get(completion_id, (1, 0))
+        return max(0, min(last, until) - max(first - 1, after))
 
     def wait(self, cursor: int, timeout_s: float) -> bool:
         """Wait for an event after `cursor`, or the end. False when neither came in time."""

@@ -14,7 +14,7 @@ import gevent
 
 from neuroscope.server import wire
 from neuroscope.server.problems import Problem, wrong
-from neuroscope.server.stream import Entry, FeatureStream
+from neuroscope.server.stream import Entry, FeatureStream, Reading
 from neuroscope.server.views import View
 
 RETRY_MS = 2000
@@ -35,11 +35,11 @@ class Start:
 
 
 def read_start(stream: FeatureStream, last_id: str | None, completion_id: str | None) -> Start:
-    """After the event `last_id`; else at the ring's oldest, when one completion is asked for; else now."""
+    """After the event `last_id`; else before the one completion that is asked for; else now."""
     if last_id is not None:
         cursor = stream.cursor_after(last_id)
         return Start(0, is_other_run=True) if cursor is None else Start(cursor)
-    return Start(0) if completion_id is not None else Start(stream.newest)
+    return Start(stream.newest if completion_id is None else stream.before(completion_id))
 
 
 def read_since(stream: FeatureStream, query: Mapping[str, str]) -> str | None:
@@ -96,11 +96,14 @@ def follow(
     view: View,
     start: Start,
     *,
-    completion_id: str | None,
+    only: Callable[[], str | None],
     heartbeat_s: float,
     is_gone: Callable[[], bool],
 ) -> Iterator[bytes]:
-    """The stream as one subscriber sees it, from `start` until the server stops or the subscriber leaves."""
+    """The stream as one subscriber sees it, from `start` until the server stops or the subscriber leaves.
+
+    `only` tells the id of the one completion that is followed at the moment.
+    """
     cursor = start.cursor
     yield f": one event a token\nretry: {RETRY_MS}\nid: {stream.identifier(cursor)}\n\n".encode()
     if start.is_other_run:
@@ -108,11 +111,12 @@ def follow(
         cursor = stream.oldest - 1
     while not is_gone():
         reading = stream.read(cursor, BATCH)
+        if missed := _missed(stream, cursor, reading, only()):
+            stream.missed += missed
+            before = cursor + reading.missed
+            yield _gap(stream, before, missed, "These events are older than the server keeps.")
         cursor = reading.cursor
-        if reading.missed:
-            before = (reading.entries[0].sequence if reading.entries else stream.oldest) - 1
-            yield _gap(stream, before, reading.missed, "These events are older than the server keeps.")
-        block = b"".join(write(e, view) for e in reading.entries if _concerns(e, completion_id))
+        block = b"".join(write(e, view) for e in reading.entries if _concerns(e, only()))
         if block:
             yield block
         if len(reading.entries) == BATCH:
@@ -124,6 +128,13 @@ def follow(
             return
         elif not stream.wait(cursor, heartbeat_s):
             yield wire.HEARTBEAT
+
+
+def _missed(stream: FeatureStream, cursor: int, reading: Reading, completion_id: str | None) -> int:
+    """Of one completion's reader it is no loss what others were sent."""
+    if completion_id is None or not reading.missed:
+        return reading.missed
+    return stream.overlap(completion_id, cursor, cursor + reading.missed)
 
 
 def _concerns(entry: Entry, completion_id: str | None) -> bool:

@@ -218,9 +218,21 @@ def test_an_id_of_another_run_gives_a_gap_and_then_what_there_is(server: Server)
 def test_one_completion_can_be_followed_alone_even_afterwards(server: Server) -> None:
     answers = [server.chat(text).json()["id"] for text in ("a b", "c d e", "f")]
     with subscribe(server, f"?completion_id={answers[1]}") as subscriber:
-        events = [e for e in subscriber.until("generation_complete") if e.name != "gap"]
+        events = subscriber.until("generation_complete")
     assert {e.data["completion_id"] for e in events} == {answers[1]}
     assert "".join(e.data["token"] for e in events[:-1]) == "c d e"
+
+
+def test_what_others_were_sent_is_no_loss_to_who_follows_one_answer(server: Server) -> None:
+    server.chat("w " * 100)  # more than the ring holds
+    answer = server.chat("w " * 70).json()["id"]
+    other = server.chat("b").json()["id"]
+    with subscribe(server, f"?completion_id={other}") as subscriber:
+        assert [e.name for e in subscriber.take(3)] == ["feature_activation"] * 2 + ["generation_complete"]
+    with subscribe(server, f"?completion_id={answer}") as subscriber:
+        gap, *events = subscriber.until("generation_complete")
+    assert gap.data["missed"] + len(events) == 72
+    assert len(events) == 64 - 3
 
 
 def test_a_failure_is_an_event_and_the_stream_goes_on(server: Server, stream: EventStream) -> None:

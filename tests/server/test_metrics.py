@@ -9,11 +9,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from scripted import Acts
 from serving import EventStream, Server, http, raw_request, serving, status_of, wait_until
-
-from neuroscope.server.stream import FeatureStream, GeneratedToken
-from neuroscope.steps import Step
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -174,18 +170,6 @@ def test_it_answers_while_the_model_loads_and_asks_for_the_key(tmp_path: Path) -
             assert loading["neuroscope_ready", frozenset()] == 0
             empty = {"version": _version(), "model": "", "sae": ""}
             assert loading["neuroscope_build_info", frozenset(empty.items())] == 1
-
-
-def test_what_a_reader_missed_is_counted_once() -> None:
-    stream = FeatureStream(4)
-    nothing = Acts([], [])
-    step = Step(0, 1, b"a", 0, "a", nothing, nothing, None, None, (), None, 0)
-    for _ in range(10):
-        stream.publish(GeneratedToken("chatcmpl-1", 7, step))
-    reading = stream.read(0, 2)
-    assert (reading.missed, stream.missed) == (6, 6)
-    stream.read(reading.cursor, 10)
-    assert stream.missed == 6
 
 
 @contextmanager

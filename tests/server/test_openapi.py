@@ -395,7 +395,7 @@ def test_the_last_event_is_as_described() -> None:
         lambda entry, view: b"",
         View(Ranking()),
         start,
-        completion_id=None,
+        only=lambda: None,
         heartbeat_s=1,
         is_gone=lambda: False,
     )

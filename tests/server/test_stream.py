@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 from scripted import Acts, acts_of, stats
 
 from neuroscope.events import GenerationComplete
 from neuroscope.ranking import Ranking
+from neuroscope.server import wire
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
 from neuroscope.server.subscribers import MAX_VIEWS, Subscribers, follow, read_start
@@ -96,7 +98,8 @@ def test_a_subscriber_begins_where_it_asks_to() -> None:
     for name in "abc":
         stream.publish(complete(name))
     assert read_start(stream, None, None).cursor == 3
-    assert read_start(stream, None, "b").cursor == 0
+    assert read_start(stream, None, "b").cursor == 1
+    assert read_start(stream, None, "not begun").cursor == 3
     assert read_start(stream, "ab-2", None).cursor == 2
     assert read_start(stream, "cd-2", None).is_other_run
 
@@ -110,7 +113,7 @@ def test_a_closed_stream_is_read_to_its_end_and_ends_with_a_shutdown() -> None:
         writer(stream).write,
         DEFAULT,
         read_start(stream, "0", None),
-        completion_id=None,
+        only=lambda: None,
         heartbeat_s=1,
         is_gone=lambda: False,
     )
@@ -122,6 +125,54 @@ def test_a_closed_stream_is_read_to_its_end_and_ends_with_a_shutdown() -> None:
     ]
     assert text.endswith("\n\n")
     assert "id: ab-1\n" in text
+
+
+def published(*names: str, capacity: int) -> FeatureStream:
+    """A closed stream of one event a name."""
+    stream = FeatureStream(capacity, epoch="ab")
+    for name in names:
+        stream.publish(complete(name))
+    stream.close()
+    return stream
+
+
+def followed(stream: FeatureStream, only: str | None, last_id: str | None = None) -> list[str]:
+    """Names of the events that a reader of `only` gets, and of a gap how many are missed, up to which id."""
+    blocks = follow(
+        stream,
+        writer(stream).write,
+        DEFAULT,
+        read_start(stream, last_id, only),
+        only=lambda: only,
+        heartbeat_s=1,
+        is_gone=lambda: False,
+    )
+    messages = [json.loads(m) for block in blocks for m in wire.messages(block)]
+    return [
+        f"{m['data']['missed']} to {m['id']}" if m["event"] == "gap" else m["data"]["completion_id"]
+        for m in messages
+        if m["event"] != "shutdown"
+    ]
+
+
+def test_who_follows_one_answer_is_told_of_that_answers_losses_only() -> None:
+    stream = published(*"aabbbcc", capacity=4)
+    assert followed(stream, "c") == ["c", "c"]
+    assert followed(stream, "b") == ["1 to ab-3", "b", "b"]
+    assert followed(stream, "a") == ["2 to ab-3"]
+    assert followed(stream, "never asked for") == []
+    assert followed(stream, None, "ab-0") == ["3 to ab-3", "b", "b", "c", "c"]
+    assert followed(stream, "b", "ab-1") == ["1 to ab-3", "b", "b"]
+    assert followed(stream, "b", "ab-3") == ["b", "b"]
+    assert followed(stream, "c", "ab-1") == ["c", "c"]
+    assert stream.missed == 1 + 2 + 3 + 1, "what they were told, together"
+
+
+def test_only_as_many_answers_as_events_are_remembered() -> None:
+    stream = published(*"abcdef", capacity=4)
+    assert followed(stream, "c") == ["c"]
+    assert followed(stream, "a") == []
+    assert stream.before("b") == stream.newest
 
 
 def test_places_and_views_are_limited_and_given_back() -> None:

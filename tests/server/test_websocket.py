@@ -130,6 +130,14 @@ def test_one_completion_can_be_followed_alone(sockets: Server) -> None:
     assert "".join(e["data"].get("token", "") for e in events) == "c d e"
 
 
+def test_what_others_were_sent_is_no_loss_to_who_follows_one_answer(server: Server) -> None:
+    server.chat("w " * 100)  # more than this ring holds
+    answer = server.chat("a b").json()["id"]
+    with ws(server, f"?completion_id={answer}") as client:
+        names = [event["event"] for event in take(client, "generation_complete")]
+    assert names == ["settings", *["feature_activation"] * 3, "generation_complete"]
+
+
 def test_a_client_changes_its_own_settings_as_it_listens(sockets: Server) -> None:
     with ws(sockets, "?top_k=1") as client, ws(sockets) as other:
         take(client, "settings")
