@@ -66,6 +66,8 @@ def _wait_for(host: str, port: int, deadline: float) -> None:
 
 def _failure(address: tuple[str, int], setting: str, error: OSError) -> NeuroscopeError:
     reason = error.strerror or str(error)
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        setting = "serve.host"  # no port of an address that is not this machine's can be opened
     return ConfigError(
         f"Port {address[1]} on {address[0]} cannot be opened: {reason}. "
         f"Set {setting} in config/config.yaml to another."

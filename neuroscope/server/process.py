@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -16,17 +15,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import gevent
 import gevent.os
 import gevent.subprocess
 from gevent import monkey
-from gunicorn.workers.base import Worker
 from werkzeug.wsgi import ClosingIterator
 
-from neuroscope.errors import ConfigError, NeuroscopeError
+from neuroscope.errors import NeuroscopeError
 from neuroscope.ranking import Ranking
 from neuroscope.server import logs
 from neuroscope.server.banner import banner, banner_fields
@@ -37,19 +34,20 @@ from neuroscope.server.loaded import Load
 from neuroscope.server.observing import Observed
 from neuroscope.server.open_files import room_for_streams
 from neuroscope.server.results_watch import ResultsWatch
+from neuroscope.server.right_start import check_caller, find_caller, listeners
 from neuroscope.server.service import Service
 from neuroscope.server.unreadable import answer_in_json
 from neuroscope.server.watchdog import STABLE_S, Watchdog
-from neuroscope.settings import more_allowed_hosts, repository_root
+from neuroscope.settings import more_allowed_hosts
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from gunicorn.workers.base import Worker
 
     from neuroscope.settings import Settings
 
 log = logging.getLogger(__name__)
 
-RIGHT_COMMAND = "gunicorn -c gunicorn.conf.py neuroscope.wsgi"
 EXIT_REFUSED = 4  # gunicorn's "application failed to load": the master stops instead of trying again
 EXIT_LOADING_FAILED = 3  # gunicorn's "worker failed to boot", likewise
 EXIT_REPLACE = 1  # any other: the master starts another worker
@@ -61,11 +59,11 @@ LOOK_SECONDS = 0.05
 
 def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) -> WSGIApplication:
     """The WSGI application of both ports, loading in the background. Exits when it must not serve."""
-    caller = _caller()
+    caller = find_caller()
     try:
-        worker = _right(caller)
+        worker = check_caller(caller)
         settled = settings()
-        chat, features = _listeners(worker)
+        chat, features = listeners(worker)
         more_hosts = more_allowed_hosts()
         key = os.environ.get(settled.serve.api_key_env, "").strip() or None
         refuse_open_bind([chat[0], features[0]], key, settled.serve.api_key_env)
@@ -132,51 +130,6 @@ class Answering:
 
     def _done(self) -> None:
         self.count -= 1
-
-
-def _caller() -> Worker | None:
-    """The gunicorn worker that is loading this, found among the callers: WSGI does not hand it over."""
-    frame = sys._getframe()
-    while frame is not None:
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, Worker):
-            return caller
-        frame = frame.f_back  # type: ignore[assignment]
-    return None
-
-
-def _right(caller: Worker | None) -> Worker:
-    if caller is None:
-        raise _wrong_start("it is loaded outside a gunicorn worker (--preload, or another server)")
-    if (
-        "gevent" not in caller.cfg.worker_class_str or caller.server_class is not None
-    ):  # pywsgi hides the client
-        raise _wrong_start(f"its worker is of the kind {caller.cfg.worker_class_str!r}, not gevent")
-    if caller.cfg.workers != 1:
-        raise _wrong_start(f"{caller.cfg.workers} workers would each load the model; it needs one")
-    if caller.cfg.reuse_port:
-        raise _wrong_start(
-            "with --reuse-port a second server could share its ports, and each have half the requests"
-        )
-    return caller
-
-
-def _listeners(worker: Worker) -> tuple[tuple[str, int], tuple[str, int]]:
-    """Address and port of the chat's and of the features' socket."""
-    names = [listener.getsockname() for listener in worker.sockets]
-    if len(names) != 2 or not all(isinstance(name, tuple) for name in names):
-        raise _wrong_start(f"it listens on {len(names)} addresses ({names}); it needs two TCP ports")
-    (chat_host, chat_port, *_), (features_host, features_port, *_) = names
-    return (chat_host, chat_port), (features_host, features_port)
-
-
-def _wrong_start(reason: str) -> ConfigError:
-    root = repository_root()
-    elsewhere = "" if Path.cwd() == root else f"cd {shlex.quote(str(root))} && "
-    return ConfigError(
-        f"neuroscope.wsgi is started in the wrong way: {reason}. In the repository's folder, without "
-        f"WEB_CONCURRENCY, GUNICORN_CMD_ARGS and flags that say otherwise, run:\n\n    {elsewhere}{RIGHT_COMMAND}"
-    )
 
 
 def _bring_up(

@@ -38,9 +38,11 @@ def test_a_port_in_use_is_named_with_its_setting(tmp_path: Path, host: str) -> N
     assert "Booting worker" not in output
 
 
-def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
-    output = refused(tmp_path, *free_ports(), host="192.0.2.1")
-    assert "192.0.2.1 cannot be opened: Cannot assign requested address" in output
+@pytest.mark.parametrize("host", ["192.0.2.1", "999.1.1.1"])
+def test_an_address_that_is_not_this_machines_is_named(tmp_path: Path, host: str) -> None:
+    output = refused(tmp_path, *free_ports(), host=host)
+    assert f"{host} cannot be opened: " in output
+    assert "Set serve.host in config/config.yaml to another." in output
 
 
 def test_a_server_started_twice_leaves_the_first_alone(server: Server, tmp_path: Path) -> None:

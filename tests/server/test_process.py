@@ -33,6 +33,8 @@ def refused_start(folder: Path, *flags: str, conf: bool = True, **env: str) -> t
         (["-k", "gthread", "--chdir", "/"], {}, True, "worker is of the kind 'gthread', not gevent"),
         (["-k", "gevent_pywsgi"], {}, True, "worker is of the kind 'gevent_pywsgi', not gevent"),
         (["--reuse-port"], {}, True, "a second server could share its ports"),
+        (["--max-requests", "9"], {}, True, "it would end every stream and load the model again"),
+        (["--keyfile", __file__], {}, True, "a proxy before it can speak TLS"),
         (["-w", "2"], {}, True, "2 workers would each load the model"),
         (["-b", "unix:tmp.sock", "-b", "127.0.0.1:0"], {}, True, "it needs two TCP ports"),
         (["--preload"], {}, True, "outside a gunicorn worker (--preload, or another server)"),
