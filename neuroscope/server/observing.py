@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import gevent
+
 from neuroscope.server import note as requests
 from neuroscope.server.note import RequestNote
 
@@ -97,7 +99,7 @@ class _Answering:
         self._metrics.open_requests -= 1
         seconds = time.perf_counter() - self._started
         self._metrics.answered(self._note, seconds)
-        self._tell(seconds)
+        gevent.spawn(self._tell, seconds)  # after whatever else is to be answered now
         requests.end()
 
     def _tell(self, seconds: float) -> None:
@@ -109,6 +111,7 @@ class _Answering:
             "status": note.status,
             "seconds": round(seconds, 4),
             "bytes": self._bytes,
+            "request_id": note.request_id,
         }
         words = f"{note.method} {note.path} {note.status} {seconds:.3f} s, {self._bytes} bytes"
         if not self.is_whole:

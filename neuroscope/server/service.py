@@ -6,6 +6,7 @@ waits for none of them, and a look at a feature for no long prompt. What is load
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import secrets
@@ -73,6 +74,7 @@ class Service:
         """Load away from the hub; until it is done `loaded` raises. Whatever `load` raises is raised here."""
         loaded = self.model_thread.call(load, self._enter_stage)
         self._use(loaded)
+        self.model_thread.call(_set_apart)
         self.sickness = None
         self.stage = "ready"
         return loaded
@@ -125,6 +127,10 @@ class Service:
         """Raise Problem 503 while the server shuts down."""
         if self.stopping:
             raise shutting_down()
+
+    def free_engine(self) -> None:
+        """Have the memory of an engine that was given up freed, as far as nothing holds it."""
+        self.model_thread.call(_collect)
 
     @property
     def loaded(self) -> Loaded:
@@ -253,3 +259,14 @@ class Service:
 
     def _enter_stage(self, stage: str) -> None:
         self.stage = stage
+
+
+def _set_apart() -> None:
+    """Have the garbage collector leave alone what was loaded: 450,000 objects, 0.2 s in which no token comes."""
+    gc.collect()
+    gc.freeze()
+
+
+def _collect() -> None:
+    gc.unfreeze()
+    gc.collect()

@@ -12,7 +12,6 @@ up finds its engine well. A hub that hangs has gunicorn's `timeout` after it.
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 from collections.abc import Callable
@@ -180,7 +179,7 @@ class Watchdog:
             return False
         try:
             with gevent.Timeout(RELOAD_S, TimeoutError(f"it took more than {RELOAD_S:g} s")):
-                service.model_thread.call(gc.collect)  # before the new model needs the room of the old one
+                service.free_engine()  # before the new model needs the room of the old one
                 service.load(self._load)
         except NeuroscopeError as error:
             self._fail(f"{reason} It could not be loaded anew: {error}")
