@@ -41,7 +41,8 @@ def set_up(form: str, *, log_prompts: bool = False) -> None:
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.captureWarnings(True)
-    logging.logThreads = logging.logMultiprocessing = False  # no line tells of them, and they are slow to find
+    # No line tells of either, and they are slow to find.
+    logging.logThreads = logging.logMultiprocessing = False
     if form == "json":
         sys.stdout = Printed(sys.__stdout__, logging.getLogger("stdout"))
         sys.stderr = Printed(sys.__stderr__, logging.getLogger("stderr"))
