@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak check clients format clean distclean
+.PHONY: help demo test soak bench check clients format clean distclean
 
 # Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
 PYTHON ?=
@@ -43,6 +43,9 @@ clients: .venv/clients $(NODE_CLIENTS)/node_modules/installed ## what the tests 
 
 soak: .venv/installed ## the load promises, ten minutes at most; writes bench/soak.json and README's table
 	@$(PY) -m bench.soak --out bench/soak.json
+
+bench: .venv/installed ## the figures of speed and memory; writes bench/results.json and the table of bench/README.md
+	@$(PY) -m bench
 
 check: .venv/installed ## formats, lint, types and the pipeline's own lint
 	@$(PY) -m ruff format --check .

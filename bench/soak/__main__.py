@@ -22,12 +22,14 @@ import psutil
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests/server"))  # the scripted engine, and how its server is run
 
+from bench.machine import machine  # noqa: E402
 from bench.soak import chats, endings, mixture, report, streams  # noqa: E402
 from bench.soak.limits import raise_open_files  # noqa: E402
 from bench.soak.quoting import quote  # noqa: E402
 from bench.soak.report import Figure, Part  # noqa: E402
 
 LONGEST_S = 600
+PACKAGES = ("flask", "gevent", "greenlet", "gunicorn")
 REAL_CROWDS = (0, 1, 100, 1000)
 REAL_NEEDS_S = 150
 
@@ -58,7 +60,7 @@ def main() -> int:
     started = time.monotonic()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: arguments.cores])  # and of all it starts
     raise_open_files(arguments.clients)
-    about = report.machine()
+    about = machine(PACKAGES)
     parts: list[Part] = []
     for name in arguments.only:
         part = run(name, arguments, LONGEST_S - (time.monotonic() - started))

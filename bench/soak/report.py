@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
-import os
-import platform
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-PACKAGES = ("flask", "gevent", "greenlet", "gunicorn")
 
 
 @dataclass(frozen=True)
@@ -58,20 +53,6 @@ class Part:
     figures: tuple[Figure, ...]
     seconds: float
     not_run: str | None = None
-
-
-def machine() -> dict[str, Any]:
-    """What the figures depend on; no name and no path of this machine."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(memory / 1e9, 1),
-        "architecture": platform.machine(),
-        "system": platform.system(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "load_before": round(os.getloadavg()[0], 2),
-    }
 
 
 def whole(parts: list[Part], about: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -1,26 +1,29 @@
 """Time to the first token of a chat's tenth turn, with and without the beginnings of prompts that were kept.
 
 Another chat takes turns with it, so nothing is left of it in the model's own cache. Two engines on one model run the
-same prompts in alternation. In every repetition the last answer begins otherwise, so that it and the last question are
-as new to the store as they are in a chat.
-
-    python bench/prefix_reuse.py smollm2-135m
+same prompts in alternation. In every round the last answer begins otherwise, so that it and the last question are as
+new to the store as they are in a chat.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import neuroscope
+from bench.figure import Figure, Spread, ratio
 from neuroscope.engine import PREFILL_CELL, Engine, Sampling
 from neuroscope.models.chat import Prompt
 from neuroscope.models.torch_backend import TorchBackend
 
 Messages = list[dict[str, Any]]
+
+PAIRING = "smollm2-135m"
+TURNS = 10
+ANSWER = 100
+"""Tokens of an answer, at most."""
 
 CITIES = ["Paris", "Rome", "Cairo", "Lima", "Oslo", "Delhi", "Tokyo", "Quito", "Sofia", "Accra"]
 FOODS = ["bread", "cheese", "soup", "rice", "noodles", "beans", "fish", "eggs", "pie", "tea"]
@@ -69,16 +72,8 @@ def seconds_of_copies(engine: Engine, ids: Sequence[int]) -> tuple[float, float]
     return median(ran), median(copied)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("pairing")
-    parser.add_argument("--turns", type=int, default=10, choices=range(2, 11))
-    parser.add_argument("--answer", type=int, default=100, help="tokens of an answer, at most")
-    parser.add_argument("--repeat", type=int, default=7, choices=range(1, 11))
-    options = parser.parse_args()
-    loaded = neuroscope.load(options.pairing).engine
+def measure(rounds: int) -> list[Figure]:
+    loaded = neuroscope.load(PAIRING).engine
     assert isinstance(loaded.backend, TorchBackend)
     model, tokenizer, layer = loaded.backend.model, loaded.backend.tokenizer, loaded.backend.layer
     reusing, whole = (
@@ -87,38 +82,43 @@ def main() -> None:
     )
     talk: Messages = []
     other: Messages = []
-    for city, food in list(zip(CITIES, FOODS, strict=True))[: options.turns - 1]:
+    for city, food in list(zip(CITIES, FOODS, strict=True))[: TURNS - 1]:
         talk.append(question(city))
-        talk.append(answer(reusing, talk, options.answer))
+        talk.append(answer(reusing, talk, ANSWER))
         other += [question(food), talk[-1]]  # what the other one answers does not matter here
         seconds_to_first(reusing, reusing.prepare([*other, question(food)]))
-    times: dict[str, list[float]] = {"with": [], "without": []}
+    pairs: list[tuple[float, float]] = []
     ran: list[int] = []
-    for about in LAST[: options.repeat]:
+    for about in LAST[:rounds]:
         said = {"role": "assistant", "content": f"About {about}: {talk[-1]['content']}"}
         prompt = reusing.prepare([*talk[:-1], said, question(about)])
-        between = reusing.prepare([*other, question(about)])
-        seconds_to_first(reusing, between)
-        times["with"].append(seconds_to_first(reusing, prompt))
+        seconds_to_first(reusing, reusing.prepare([*other, question(about)]))
+        with_reuse = seconds_to_first(reusing, prompt)
         ran.append(len(prompt.ids) - reusing.reused_tokens)
-        times["without"].append(seconds_to_first(whole, prompt))
-    spent = {name: median(values) for name, values in times.items()}
-    store = reusing.prefix
+        pairs.append((seconds_to_first(whole, prompt), with_reuse))
     one, copies = seconds_of_copies(whole, prompt.ids[:PREFILL_CELL])
-    print(f"turn {options.turns}, {len(prompt.ids)} tokens; medians of {options.repeat}")
-    print(f"tokens run           {len(prompt.ids)} without, {median(ran):.0f} with reuse")
-    ratio = spent["without"] / spent["with"]
-    print(
-        f"first token          {spent['without']:.2f} s without, {spent['with']:.2f} s with reuse: {ratio:.1f}"
-    )
-    pairs = sorted(w / r for w, r in zip(times["without"], times["with"], strict=True))
-    print(f"                     {pairs[0]:.1f} to {pairs[-1]:.1f} in single pairs")
-    print(
-        f"a cell               {one * 1e3:.1f} ms to run, {copies * 1e3:.1f} ms to copy out and in: {one / copies:.0f}"
-    )
-    tokens = len(store) * PREFILL_CELL
-    print(f"store                {store.used / 1e6:.0f} MB for {tokens} tokens of both chats")
-
-
-if __name__ == "__main__":
-    main()
+    return [
+        Figure(
+            "first-token-tenth-turn",
+            "time to the first token, tenth turn of a chat",
+            "the same without prefix reuse",
+            ratio(pairs),
+            "x",
+            at_least=5,
+            details={
+                "prompt_tokens": len(prompt.ids),
+                "run_with_reuse_tokens": median(ran),
+                "without_s": round(median(one for one, _ in pairs), 2),
+                "with_reuse_s": round(median(other for _, other in pairs), 2),
+                "kept_mb_both_chats": round(reusing.prefix.used / 1e6),
+            },
+        ),
+        Figure(
+            "cell-copied",
+            "one cell of 64 tokens, copied out and in",
+            "the same, run",
+            Spread.of([one / copies]),
+            "x",
+            details={"run_ms": round(one * 1e3, 1), "copied_ms": round(copies * 1e3, 1)},
+        ),
+    ]

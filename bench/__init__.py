@@ -1,0 +1,1 @@
+"""Speed, memory and load, measured; none of it is a test."""

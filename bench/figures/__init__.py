@@ -1,0 +1,5 @@
+"""The benchmarks, one module for each group of figures. `NAMES` is their order in the table."""
+
+from __future__ import annotations
+
+NAMES: tuple[str, ...] = ("prefix",)
