@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("prefix",)
+NAMES: tuple[str, ...] = ("prefix", "rivals")
