@@ -21,11 +21,12 @@ wildcard_constraints:
 
 
 # One at a time on this machine (`model`, see profiles/default), so that `--cores 8` does not load eight of them.
-# On a cluster the others say what to ask for: --set-resources shard:mem_mb=48000.
+# On a cluster the others say what to ask for; workflow/profiles has it for Slurm and Kubernetes. Without a GPU there is
+# no `gpu`: Kubernetes takes 0 of them for a wish.
 MODEL_JOB = {
     "model": 1,
     "mem_mb": 16000,
-    "gpu": int(SETTINGS.device.startswith("cuda")),
+    **({"gpu": 1} if SETTINGS.device.startswith("cuda") else {}),
 }
 SHARDS = range(SETTINGS.sweep.shards)
 
