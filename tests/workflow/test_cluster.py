@@ -1,0 +1,62 @@
+"""The sweep on an executor that is not Snakemake's own: jobs handed to a submit command, as a cluster's are."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from fakes.checkout import Checkout
+from fakes.cluster import Cluster
+
+SHARDS = 3
+MADE = ["stats.parquet", "examples.parquet", "pool.parquet", "neighbours.parquet"]
+
+
+@pytest.fixture
+def unswept(finished: Checkout, tmp_path: Path) -> Checkout:
+    """All that stands before the sweep is made; of the sweep there is nothing. It is to have three shards."""
+    checkout = Checkout(tmp_path / "a checkout")
+    shutil.copytree(finished.root, checkout.root, symlinks=True)
+    for name in ("chunks", "shards", "logs"):
+        shutil.rmtree(checkout.results / name)
+    for name in MADE:
+        (checkout.results / name).unlink()
+    checkout.configure(sweep={"shards": SHARDS})
+    return checkout
+
+
+def test_shards_on_a_cluster_give_the_same_bytes_though_one_was_killed(
+    unswept: Checkout, finished: Checkout, tmp_path: Path
+) -> None:
+    cluster = Cluster(tmp_path / "its jobs")
+    words = ["--jobs=4", "--resources=model=4", "--rerun-triggers=mtime", *cluster.options, "--", "examples"]
+    run = subprocess.Popen(
+        unswept.command(*words),
+        cwd=unswept.root,
+        env=unswept.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    begun = unswept.results / "logs/shard-1.log"
+    deadline = time.monotonic() + 120
+    while not begun.exists() and run.poll() is None:
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+    assert begun.exists(), run.communicate()[0] + cluster.output()
+    at_once = cluster.jobs("shard")
+    working = [number for number in at_once if cluster.status(number) == "running"]
+    cluster.kill(at_once[1])
+    said, _ = run.communicate()
+    assert run.returncode == 1, said
+    assert len(working) == SHARDS, "they run side by side"
+    assert len([*unswept.results.glob("shards/*.json")]) == SHARDS - 1, cluster.output()
+
+    unswept.snakemake(*words)
+    assert len(cluster.jobs("shard")) == SHARDS + 1, "only what was killed runs again"
+    assert len(cluster.jobs("examples")) == 1
+    for name in MADE:
+        assert (unswept.results / name).read_bytes() == (finished.results / name).read_bytes(), name
