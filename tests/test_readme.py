@@ -1,4 +1,4 @@
-"""What README and CONTRIBUTING tell a newcomer to type exists, and what they name is there."""
+"""What README, CONTRIBUTING and docs/ tell a newcomer to type exists, and what they name is there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from neuroscope.cli.app import app
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+SCALE = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -46,8 +47,9 @@ def test_make_commands_exist(text: str) -> None:
     assert asked <= targets
 
 
-def test_snakemake_targets_exist() -> None:
-    asked = named("snakemake")
+@pytest.mark.parametrize("text", [README, SCALE], ids=["readme", "scale"])
+def test_snakemake_targets_exist(text: str) -> None:
+    asked = named("snakemake", text)
     assert asked
     assert all(rules() & set(words) for words in asked), "every command names a target"
 
@@ -81,9 +83,23 @@ def test_python_examples_compile() -> None:
 
 
 def test_files_that_are_named_exist() -> None:
-    for text in (README, CONTRIBUTING):
+    for text in (README, CONTRIBUTING, SCALE):
         for name in re.findall(r"`((?:neuroscope|config|workflow|tests|bench)/[\w./-]*\w/?)`", text):
             assert (ROOT / name).exists(), name
+
+
+def test_profiles_in_commands_and_links_between_pages_exist() -> None:
+    for text in (README, SCALE):
+        asked = re.findall(r"--workflow-profile (\S+)", text)
+        assert asked
+        assert all((ROOT / name / "config.yaml").exists() for name in asked)
+    assert all((ROOT / name).exists() for name in re.findall(r"\]\((docs/[^)#]+)", README))
+
+
+def test_the_estimate_computes_what_stands_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,), (printed,) = blocks("python", SCALE), blocks("text", SCALE)
+    exec(compile(code, "docs/scale.md", "exec"), {})
+    assert capsys.readouterr().out == printed
 
 
 def test_every_source_of_weights_and_texts_stands_among_the_licences() -> None:
