@@ -165,7 +165,14 @@ USES: dict[str, tuple[str, ...]] = {
 }
 """Stage -> the settings it reads; `*` stands for every item of a list."""
 
-VERSIONS = {**dict.fromkeys(USES, 1), "documents": 2, "logits": 2, "score": 2}
+VERSIONS = {
+    **dict.fromkeys(USES, 1),
+    "documents": 2,
+    "shard": 2,
+    "calibration_shard": 2,
+    "logits": 2,
+    "score": 2,
+}
 """Stage -> the version of what its artefacts mean."""
 
 

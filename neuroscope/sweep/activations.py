@@ -19,7 +19,7 @@ from torch import Tensor
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sweep.plan import SweepOptions
-from neuroscope.sweep.windows import ChunkTokens, batches, make_batch
+from neuroscope.sweep.windows import NO_LIMITS, BatchShape, ChunkTokens, batches, make_batch
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,7 @@ class Instrument:
     sae: SparseAutoencoder
     bos_id: int | None
     """Put before every window; None for none."""
+    shape: BatchShape = NO_LIMITS
 
 
 class BatchLimit:
@@ -101,7 +102,7 @@ def measure(
 ) -> ChunkActivations:
     """Forward and encode a whole chunk; `on_tokens` hears of each batch's real tokens as it is done."""
     parts = []
-    for windows in batches(tokens, options.window, instrument.bos_id, options.batch):
+    for windows in batches(tokens, options.window, instrument.bos_id, options.batch, instrument.shape):
         for part in _fitting(tokens, windows, instrument, limit):
             parts.append(part)
             on_tokens(len(part.token))

@@ -15,6 +15,7 @@ from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.pairing_sae import load_pairing_sae
 from neuroscope.settings import Settings
 from neuroscope.sweep.activations import Instrument
+from neuroscope.sweep.windows import batch_shape
 
 
 def load_instrument(
@@ -38,7 +39,8 @@ def load_instrument(
             f"{pairing.model} has {backend.d_model}. Choose an SAE trained on this model (`neuroscope sae list`)."
         )
     chat = ChatTokenizer(tokenizer)
-    instrument = Instrument(backend, autoencoder, chat.bos_id if settings.sweep.bos else None)
+    shape = batch_shape(backend.device.type, settings.sweep.threads)
+    instrument = Instrument(backend, autoencoder, chat.bos_id if settings.sweep.bos else None, shape)
     fingerprint = fingerprint_of(
         pairing,
         model=source,

@@ -19,7 +19,7 @@ import polars as pl
 from neuroscope.errors import ConfigError, CorpusError
 from neuroscope.manifest import Fingerprint
 
-CHUNK_FORMAT = 1
+CHUNK_FORMAT = 2
 """Changes when the content of a chunk's file changes: older files are then not used."""
 
 DEFAULT_SHARE = 1.0

@@ -11,7 +11,7 @@ from tiny_sweep import TinySweep
 
 from neuroscope.corpus import CHAT
 from neuroscope.errors import CorpusError
-from neuroscope.sweep.windows import batches, make_batch, tokenize, windows_of
+from neuroscope.sweep.windows import BatchShape, ChunkTokens, batches, make_batch, tokenize, windows_of
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,33 @@ def test_a_batch_has_bos_first_and_padding_last(tiny: TinySweep) -> None:
         [-1, 5, 6, -1, -1, -1],
     ]
     assert batch.ids[1, 1:4].tolist() == tokens.ids[7:10].tolist()
+
+
+def lengths_of(sizes: list[int], rows: int, shape: BatchShape, bos_id: int | None = None) -> list[list[int]]:
+    lengths = np.array(sizes, np.int64)
+    none = np.zeros(0, np.int32)
+    tokens = ChunkTokens(none, none, none, none, lengths)
+    return [windows[:, 1].tolist() for windows in batches(tokens, 100, bos_id, rows, shape)]
+
+
+def test_batches_are_cut_where_padding_costs_more_than_a_pass() -> None:
+    sizes = [10, 10, 9, 7, 3, 3, 1]
+    assert lengths_of(sizes, 10, BatchShape()) == [sizes]
+    assert lengths_of(sizes, 3, BatchShape()) == [[10, 10, 9], [7, 3, 3], [1]]
+    assert lengths_of(sizes, 10, BatchShape(padding=4)) == [[10, 10, 9, 7], [3, 3, 1]]
+    assert lengths_of(sizes, 10, BatchShape(padding=3)) == [[10, 10, 9], [7], [3, 3, 1]]
+    assert lengths_of(sizes, 10, BatchShape(padding=0)) == [[10, 10], [9], [7], [3, 3], [1]]
+
+
+def test_batches_hold_no_more_cells_than_asked_but_for_a_single_wide_window() -> None:
+    assert lengths_of([10, 10, 9, 2, 2], 10, BatchShape(cells=20)) == [[10, 10], [9, 2], [2]]
+    assert lengths_of([10, 10, 9, 2, 2], 10, BatchShape(cells=20), bos_id=1) == [[10], [10], [9, 2], [2]]
+    assert lengths_of([30, 30], 10, BatchShape(cells=20)) == [[30], [30]]
+
+
+def test_no_documents_make_no_batch() -> None:
+    assert lengths_of([], 10, BatchShape(cells=20, padding=3)) == []
+    assert lengths_of([0, 0], 10, BatchShape(cells=20, padding=3)) == []
 
 
 def test_without_bos_a_window_holds_one_token_more(tiny: TinySweep) -> None:
