@@ -18,14 +18,11 @@ from torch import Tensor
 
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseAutoencoder
+from neuroscope.sweep.encoding import fired
 from neuroscope.sweep.plan import SweepOptions
 from neuroscope.sweep.windows import NO_LIMITS, BatchShape, ChunkTokens, batches, make_batch
 
 log = logging.getLogger(__name__)
-
-ENCODE_CELLS = 2**25
-"""Activations [rows, d_sae] encoded at once: 128 MB in float32."""
-
 
 class ResidualSource(Protocol):
     """What the sweep needs of a model."""
@@ -149,27 +146,14 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 @torch.inference_mode()
 def _run(tokens: ChunkTokens, windows: NDArray[np.int64], instrument: Instrument) -> Measured:
-    sae = instrument.sae
     batch = make_batch(tokens, windows, instrument.bos_id)
     residual = instrument.backend.residuals(batch.ids, batch.mask)  # [rows, width, d_model]
     content = (batch.token >= 0) & (tokens.segment[np.maximum(batch.token, 0)] >= 0)
     cells = np.flatnonzero(content)
     x = residual.flatten(0, 1)[torch.from_numpy(cells).to(residual.device)]  # [t, d_model]
     norm = torch.linalg.vector_norm(x.float(), dim=-1).cpu().numpy()
-    counts, features, values = [], [], []
-    for rows in torch.split(x.to(sae.device), max(1, ENCODE_CELLS // sae.d_sae)):
-        acts = sae.encode(rows)  # [rows, d_sae]
-        row, feature = torch.nonzero(acts, as_tuple=True)
-        counts.append(torch.bincount(row, minlength=len(rows)).cpu().numpy())
-        features.append(feature.to(torch.int32).cpu().numpy())
-        values.append(acts[row, feature].cpu().numpy())
-    return Measured(
-        batch.token.reshape(-1)[cells],
-        norm,
-        np.concatenate(counts) if counts else np.zeros(0, np.int64),
-        np.concatenate(features) if features else np.zeros(0, np.int32),
-        np.concatenate(values) if values else np.zeros(0, np.float32),
-    )
+    found = fired(instrument.sae, x)
+    return Measured(batch.token.reshape(-1)[cells], norm, found.l0, found.feature, found.value)
 
 
 def _in_order(parts: list[Measured]) -> Measured:

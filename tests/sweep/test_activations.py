@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseAutoencoder
-from neuroscope.sweep import activations
+from neuroscope.sweep import encoding
 from neuroscope.sweep.activations import BatchLimit, ChunkActivations, Instrument, measure
 from neuroscope.sweep.plan import SweepOptions
 from neuroscope.sweep.windows import ChunkTokens
@@ -124,7 +124,7 @@ def test_a_document_with_a_value_that_is_not_finite_is_quarantined(value: float)
 
 def test_encoding_in_blocks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = firings(measure(DOCUMENTS, instrument(), OPTIONS, BatchLimit(8)))
-    monkeypatch.setattr(activations, "ENCODE_CELLS", 25)
+    monkeypatch.setitem(encoding.BLOCK_CELLS, "cpu", 25)
     assert firings(measure(DOCUMENTS, instrument(), OPTIONS, BatchLimit(8))) == whole
 
 
