@@ -214,17 +214,7 @@ class FeatureStats:
 
     def add(self, features: NDArray[Any], values: NDArray[Any], l0: NDArray[Any]) -> None:
         """Add tokens: `features` and `values` of their firings [m], `l0` how many each has [n_tokens]."""
-        features = features.astype(np.int64, copy=False)
-        values = values.astype(np.float64, copy=False)
-        width = self.d_sae
-        self.n_tokens += len(l0)
-        self.n_fired += np.bincount(features, minlength=width)
-        self.total += np.bincount(features, values, minlength=width)
-        self.total_sq += np.bincount(features, values**2, minlength=width)
-        np.maximum.at(self.maximum, features, values)
-        bins = np.searchsorted(HISTOGRAM_EDGES, values, side="right")
-        np.add.at(self.histogram.reshape(-1), features * HISTOGRAM_BINS + bins, 1)
-        self.l0_histogram = _add_ragged(self.l0_histogram, np.bincount(l0, minlength=1))
+        self.merge_sparse(sparse_sums(self.d_sae, features, values, l0))
 
     def merge(self, other: FeatureStats) -> None:
         """Add another accumulator of the same width."""
@@ -260,6 +250,34 @@ class FeatureStats:
         return CalibrationStats.from_sums(
             self.n_tokens, self.n_fired.copy(), self.total.copy(), self.total_sq.copy(), self.maximum.copy()
         )
+
+
+def sparse_sums(
+    d_sae: int, features: NDArray[Any], values: NDArray[Any], l0: NDArray[Any]
+) -> dict[str, NDArray[Any]]:
+    """What `FeatureStats` would hold of these tokens, in the form of `to_sparse`: no histogram of silent features.
+
+    `features` and `values` are firings [m], `l0` says how many each token has [n_tokens].
+    """
+    features = features.astype(np.int64, copy=False)
+    values = values.astype(np.float64, copy=False)
+    n_fired = np.bincount(features, minlength=d_sae)
+    rows = np.flatnonzero(n_fired)
+    maximum = np.zeros(d_sae)
+    np.maximum.at(maximum, features, values)
+    bins = np.searchsorted(HISTOGRAM_EDGES, values, side="right")
+    cells, counts = np.unique(features * HISTOGRAM_BINS + bins, return_counts=True)
+    return {
+        "n_tokens": np.array(len(l0), np.int64),
+        "features": rows.astype(np.int32),
+        "n_fired": n_fired[rows],
+        "total": np.bincount(features, values, minlength=d_sae)[rows],
+        "total_sq": np.bincount(features, values**2, minlength=d_sae)[rows],
+        "maximum": maximum[rows],
+        "histogram_cells": cells,
+        "histogram_counts": counts,
+        "l0_histogram": np.bincount(l0, minlength=1),
+    }
 
 
 def _add_ragged(a: NDArray[Any], b: NDArray[Any]) -> Ints:

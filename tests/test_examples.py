@@ -246,7 +246,8 @@ def test_windows_of_a_conversation_stay_within_one_message(tiny: TinySweep) -> N
     assert tiny.tokenizer.decode(window[window >= 0]) == "cats"
 
 
-def test_a_chunk_too_large_for_its_sort_key_is_refused_rather_than_mixed_up() -> None:
-    one = np.ones(1, np.float32)
-    with pytest.raises(ValueError, match="too many for one chunk"):
-        largest_per_document(np.array([2**20]), np.array([2**13]), one)
+def test_a_million_features_in_many_documents_are_told_apart_too() -> None:
+    features = np.array([2**20 - 1, 2**20 - 1, 2**20 - 2, 2**20 - 1])
+    documents = np.array([2**13, 2**13, 2**13, 2**13 - 1])
+    activations = np.array([1.0, 3.0, 5.0, 2.0], np.float32)
+    assert largest_per_document(features, documents, activations).tolist() == [2, 3, 1]

@@ -18,6 +18,7 @@ from neuroscope.stats import (
     CalibrationStats,
     FeatureStats,
     read_stats_document,
+    sparse_sums,
 )
 
 
@@ -133,6 +134,17 @@ def test_the_sparse_form_gives_everything_back() -> None:
     for name in ("n_fired", "total", "total_sq", "maximum", "histogram", "l0_histogram"):
         assert np.array_equal(getattr(copy, name), getattr(stats, name)), name
     assert 0 not in stats.to_sparse()["features"]
+
+
+def test_sums_of_firings_are_those_of_the_accumulator_bit_for_bit() -> None:
+    acts = dense_acts()
+    rows, features = np.nonzero(acts)
+    sums = sparse_sums(acts.shape[1], features, acts[rows, features], np.bincount(rows, minlength=len(acts)))
+    kept = accumulated(acts).to_sparse()
+    assert sums.keys() == kept.keys()
+    for name, array in sums.items():
+        assert np.array_equal(array, kept[name]), name
+        assert array.dtype == kept[name].dtype, name
 
 
 def test_the_l0_histogram_counts_tokens_by_their_number_of_firings() -> None:

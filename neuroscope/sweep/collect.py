@@ -23,7 +23,7 @@ from neuroscope.examples import (
     smallest_per_feature,
     window_rows,
 )
-from neuroscope.stats import FeatureStats
+from neuroscope.stats import sparse_sums
 from neuroscope.sweep.activations import ChunkActivations
 from neuroscope.sweep.chunk_file import Arrays
 from neuroscope.sweep.plan import Chunk, SweepOptions
@@ -34,9 +34,8 @@ def collect(
     chunk: Chunk, tokens: ChunkTokens, acts: ChunkActivations, d_sae: int, options: SweepOptions
 ) -> Arrays:
     """The chunk's partial results as arrays for its file."""
-    stats = FeatureStats(d_sae)
-    stats.add(acts.feature, acts.value, acts.l0)
-    arrays: Arrays = {f"stats_{name}": array for name, array in stats.to_sparse().items()}
+    sums = sparse_sums(d_sae, acts.feature, acts.value, acts.l0)
+    arrays: Arrays = {f"stats_{name}": array for name, array in sums.items()}
     keys = np.array([document_key(doc_id) for doc_id in chunk.doc_ids], np.uint64)
     held_out = np.array([is_held_out(doc_id) for doc_id in chunk.doc_ids], np.bool_)
     for kind, firings in _candidates(tokens, acts, keys, held_out, options).items():

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from neuroscope.examples import HALF_WINDOW, rank_in_group
+from neuroscope.sweep.activations import expand
 
 MIN_BOTH = 3
 """Pairs seen together on fewer tokens are chance: two features that each fired once would be identical."""
@@ -32,14 +33,12 @@ def neighbours(pool: pl.DataFrame, d_sae: int, *, top: int = 10) -> pl.DataFrame
     """
     token, feature = _distinct_firings(pool)
     fired = np.bincount(feature, minlength=d_sae)
+    often = fired[feature] >= MIN_BOTH
     parts = [pl.DataFrame(schema=SCHEMA)]
-    for first, counts in _cofirings(token, feature, d_sae):
-        local, other = np.nonzero(counts >= MIN_BOTH)
-        both = counts[local, other]
-        this = local + first
+    for this, other, both in _cofirings(token[often], feature[often], d_sae):
         jaccard = both / (fired[this] + fired[other] - both)
         order = np.lexsort((other, -jaccard, this))
-        order = order[this[order] != other[order]]
+        order = order[(this[order] != other[order]) & (both[order] >= MIN_BOTH)]
         best = order[rank_in_group(this[order]) < top]
         columns = (this[best], other[best], jaccard[best], both[best])
         parts.append(pl.DataFrame(dict(zip(SCHEMA, columns, strict=True))).cast(pl.Schema(SCHEMA)))
@@ -61,22 +60,36 @@ def _distinct_firings(pool: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np
 
 def _cofirings(
     token: NDArray[np.int64], feature: NDArray[np.int64], d_sae: int
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Blocks of the matrix of joint firings: (first feature of the block, counts [block, d_sae])."""
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+    """Pairs of features with the tokens they share, (this, other, both), in blocks that ascend in `this`.
+
+    Blocks are cut by their pairs, so that time and memory follow what fired and not the width of the SAE.
+    """
     l0 = np.bincount(token) if len(token) else np.zeros(0, np.int64)
     starts = np.cumsum(l0) - l0
     by_feature = np.argsort(feature, kind="stable")
-    pairs = np.bincount(feature, l0[token] if len(token) else None, minlength=d_sae)
-    bounds = np.searchsorted(feature[by_feature], np.arange(d_sae + 1))
+    names, bounds = np.unique(feature[by_feature], return_index=True)
+    pairs = np.add.reduceat(l0[token[by_feature]], bounds) if len(bounds) else bounds
+    ends = np.cumsum(pairs)
+    bounds = np.append(bounds, len(feature))
     first = 0
-    while first < d_sae:
-        within = np.searchsorted(np.cumsum(pairs[first:]), PAIRS_AT_ONCE)
-        end = first + max(1, min(int(within), PAIRS_AT_ONCE // d_sae))
-        end = min(end, d_sae)
-        rows = by_feature[bounds[first] : bounds[end]]
+    while first < len(names):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + PAIRS_AT_ONCE, side="right")))
+        rows = by_feature[bounds[first] : bounds[last]]
         sizes = l0[token[rows]]
-        ends = np.cumsum(sizes)
-        index = np.arange(int(sizes.sum())) + np.repeat(starts[token[rows]] - (ends - sizes), sizes)
-        cell = np.repeat(feature[rows] - first, sizes) * d_sae + feature[index]
-        yield first, np.bincount(cell, minlength=(end - first) * d_sae).reshape(end - first, d_sae)
-        first = end
+        cell = np.repeat(feature[rows], sizes) * d_sae + feature[expand(starts[token[rows]], sizes)]
+        cells, both = _counted(cell, int(names[first]) * d_sae, int(names[last - 1] + 1) * d_sae)
+        yield cells // d_sae, cells % d_sae, both
+        first = last
+
+
+def _counted(
+    cells: NDArray[np.int64], start: int, stop: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Distinct cells of start to stop, ascending, and how often each is there."""
+    if stop - start > 4 * PAIRS_AT_ONCE:
+        return np.unique(cells, return_counts=True)
+    counts = np.bincount(cells - start, minlength=stop - start)
+    found = np.flatnonzero(counts)
+    return found + start, counts[found]

@@ -57,6 +57,11 @@ def test_neighbours_are_the_largest_jaccard_indices(at_once: int, monkeypatch: p
     assert list(found.iter_rows()) == slow_neighbours(pool, 12, 4)
 
 
+def test_the_width_of_the_sae_changes_no_neighbour() -> None:
+    pool = random_pool()
+    assert neighbours(pool, 2**20, top=4).equals(neighbours(pool, 12, top=4))
+
+
 def test_a_token_in_several_windows_counts_once() -> None:
     windows = [("d", position, [0, 1], [20 - position, 20 - position]) for position in (8, 9, 10, 11)]
     assert neighbours(pool_of(windows), 2).is_empty()
