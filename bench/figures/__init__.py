@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("prefix", "rivals")
+NAMES: tuple[str, ...] = ("sweep", "rivals", "prefix")

@@ -24,6 +24,7 @@ from neuroscope.sweep.windows import NO_LIMITS, BatchShape, ChunkTokens, batches
 
 log = logging.getLogger(__name__)
 
+
 class ResidualSource(Protocol):
     """What the sweep needs of a model."""
 

