@@ -92,6 +92,10 @@ class SparseAutoencoder:
     def encode(self, x: Tensor) -> Tensor:
         """acts [..., d_sae] of residuals x [..., d_in]; float32 whatever the model's dtype."""
         normed, _ = INPUT_NORMS[self.input_norm](x.float())
+        return self.encode_normed(normed)
+
+    def encode_normed(self, normed: Tensor) -> Tensor:
+        """acts [..., d_sae] of what the input norm made of residuals, float32 [..., d_in]."""
         pre = normed @ self.W_enc + self.b_enc
         acts = torch.relu(pre) * (pre > self.threshold)
         if self.k is None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from neuroscope.errors import ModelError
 from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder, fvu, sparse
 from neuroscope.sae.norms import INPUT_NORMS
+from neuroscope.sae.screen import screen_of
 
 
 class Reading(NamedTuple):
@@ -35,6 +36,8 @@ class FeatureReader:
 
     def __init__(self, sae: SparseAutoencoder, *, decoder: bool = True) -> None:
         self.sae = sae
+        self.screen = screen_of(sae)
+        """For single rows of a large SAE; None where the whole encoder is as fast."""
         self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
         self.clock = Clock()
 
@@ -56,11 +59,14 @@ class FeatureReader:
             raise ModelError(
                 "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
             )
-        rows = sparse(self.sae.encode(residual))
+        x = residual.float()
+        normed, undo = INPUT_NORMS[self.sae.input_norm](x)
+        if self.screen is not None and len(residual) == 1:
+            rows = [self.screen.read(normed[0])]
+        else:
+            rows = sparse(self.sae.encode(residual))
         if not self.decoder:
             return [Reading(acts, None) for acts in rows]
-        x = residual.float()
-        _, undo = INPUT_NORMS[self.sae.input_norm](x)
         x_hat = undo(torch.stack([self._decode(acts) for acts in rows]))
         return [Reading(*row) for row in zip(rows, fvu(x, x_hat).tolist(), strict=True)]
 

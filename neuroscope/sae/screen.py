@@ -1,0 +1,124 @@
+"""Finds one row's features by reading a quarter of the encoder: the rest is known to be silent.
+
+An 8-bit copy gives every pre-activation within a proven bound (`int8_rows`). Features that cannot pass their threshold
+by it are done with; the others, some hundreds of 16k, are computed in float32 from the encoder itself (`exact`), all
+in the same order of additions wherever they are computed. So what is active, and how strongly, does not depend on the
+screen: it is what `exact.features_of` gives for all features. `SparseAutoencoder.encode` gives the same up to the
+rounding of its matrix product: values differ in the last bits, and a feature whose pre-activation is closer to its
+threshold than that rounding may be on the other side there.
+
+One row on the CPU only. Of many rows every weight is used often once it is read, and a GPU reads W_enc in less time
+than it takes to start the screen's dozen kernels.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder, sparse
+from neuroscope.sae.exact import depth, features_of
+from neuroscope.sae.int8_rows import SLACK, UNIT, Bound, Int8Rows
+
+MIN_WEIGHTS = 16_000_000
+"""Weights of an encoder from which the screen pays: 64 MB in float32, twice a processor's cache."""
+MOST = 1 / 16
+"""Share of the features that may pass the screen; with more, reading the whole encoder is not slower."""
+PRICE = 4
+"""Rows that fit, for one that did not: it was screened twice and read whole all the same."""
+PATIENCE = 32
+"""What rows that did not fit may have cost, less those that did, before the screen is left out for good."""
+
+
+class Screen:
+    """The screen of one SAE. It lays the SAE's W_enc feature by feature in memory; no value changes."""
+
+    def __init__(self, sae: SparseAutoencoder) -> None:
+        sae.W_enc = sae.W_enc.T.contiguous().T
+        self.sae = sae
+        self.copy = Int8Rows(sae.W_enc.T)
+        self.candidates = 0
+        """Features that passed the screen for the last row, and were computed in float32."""
+        self._spent = 0
+        self._fresh = True
+        self._tree = (depth(sae.d_in) + 8) * UNIT  # of a sum in `exact`, and of adding the bias to it
+        self._bias = sae.b_enc.abs() * (8 * UNIT)
+
+    @property
+    def is_used(self) -> bool:
+        """False once too many rows had too many features near or above their thresholds; results are the same."""
+        return self._spent < PATIENCE
+
+    def read(self, normed: Tensor) -> SparseActs:
+        """The features of one finite row [d_in], which has been through the SAE's input norm."""
+        candidates = self._screened(normed) if self.is_used else None
+        if candidates is None:
+            candidates = self._whole(normed)
+        if candidates is None:  # sums beyond float32
+            return sparse(self.sae.encode_normed(normed[None]))[0]
+        self.candidates = len(candidates)
+        return features_of(self.sae, normed, candidates)
+
+    def _screened(self, normed: Tensor) -> Tensor | None:
+        """The candidates by the 8-bit copy; None when they are too many.
+
+        Then other dimensions are split off, for the rows to come and once for this one.
+        """
+        for attempt in range(2):
+            if self._fresh or attempt:
+                self.copy.split_off(normed)
+                self._fresh = False
+            bound = self.copy.product(normed, self._tree)
+            candidates = None if bound is None else self._passing(bound)
+            if candidates is not None and len(candidates) <= self.sae.d_sae * MOST:
+                self._spent = max(self._spent - 1, 0)
+                return candidates
+        self._spent += PRICE
+        return None
+
+    def _whole(self, normed: Tensor) -> Tensor | None:
+        """The candidates by the float32 encoder, whose bound is so narrow that few others than active ones pass."""
+        norm = float(normed.double().norm())
+        if not norm * self.copy.largest_norm < 1e37:
+            return None
+        rounding = SLACK * norm * (self._tree + (self.sae.d_in + 16) * UNIT)
+        errors = (self.copy.rest_norms + self.copy.norms).mul_(rounding).add_(self.copy.floor)
+        return self._passing(Bound(normed @ self.sae.W_enc, errors))
+
+    def _passing(self, bound: Bound) -> Tensor:
+        """Features [n] that may be active by `bound`, ascending."""
+        pre = bound.values + self.sae.b_enc
+        errors = bound.errors + self._bias
+        highest = pre + errors
+        passing = (highest > self.sae.threshold) & (highest > 0)
+        if self.sae.k is not None and self.sae.k < self.sae.d_sae:
+            lowest = pre - errors
+            sure = torch.where(lowest > self.sae.threshold, lowest, 0.0).clamp_min(0.0)
+            last = sure.topk(self.sae.k).values[-1]
+            passing &= highest >= last
+        return passing.nonzero()[:, 0]
+
+
+def screen_of(sae: SparseAutoencoder) -> Screen | None:
+    """A screen where it pays: on the CPU, for a large encoder, with a torch that has the kernel and keeps its bound."""
+    if sae.device.type != "cpu" or sae.W_enc.numel() < MIN_WEIGHTS:
+        return None
+    screen = Screen(sae)
+    return screen if keeps_bound(screen.copy) else None
+
+
+def keeps_bound(copy: Int8Rows) -> bool:
+    """Whether this torch's kernel multiplies as the bound supposes, seen on some features and one made-up row.
+
+    The kernel is no public function of torch: another version may round its input further, or not have it.
+    """
+    x = torch.linspace(-1.0, 1.0, copy.d_in).sin()
+    try:
+        bound = copy.product(x, 0.0)
+    except (AttributeError, RuntimeError):
+        return False
+    if bound is None:
+        return True
+    some = torch.linspace(0, copy.d_sae - 1, 256).long()
+    true = copy.rows[some].double() @ x.double()
+    return bool(((bound.values[some].double() - true).abs() <= bound.errors[some].double()).all())

@@ -1,0 +1,249 @@
+"""The screen reads an 8-bit copy of the encoder and must change nothing: neither what is active nor how strongly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from neuroscope.errors import ModelError
+from neuroscope.sae import SparseActs, SparseAutoencoder, screen
+from neuroscope.sae.exact import features_of, summed
+from neuroscope.sae.int8_rows import Int8Rows
+from neuroscope.sae.reading import FeatureReader
+from neuroscope.sae.screen import Screen, screen_of
+
+SCALES = [1e-42, 1e-30, 1e-8, 1.0, 1e6, 1e15]
+
+
+def plain(d_in: int, d_sae: int, seed: int = 0, *, k: int | None = None) -> SparseAutoencoder:
+    """Random weights; about one feature in a hundred passes its threshold, with k that many of those above 0."""
+    torch.manual_seed(seed)
+    threshold = torch.full((d_sae,), 2.3 if k is None else 0.0)
+    return SparseAutoencoder(torch.randn(d_in, d_sae) / d_in**0.5, 0.1 * torch.randn(d_sae), threshold, k=k)
+
+
+def whole(sae: SparseAutoencoder, x: Tensor) -> SparseActs:
+    return features_of(sae, x, torch.arange(sae.d_sae))
+
+
+def same(one: SparseActs, other: SparseActs) -> bool:
+    return np.array_equal(one.indices, other.indices) and np.array_equal(
+        one.values.view(np.uint32), other.values.view(np.uint32)
+    )
+
+
+@pytest.fixture
+def any_number_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the 8-bit copy decide however many features it lets through: these SAEs are small."""
+    monkeypatch.setattr(screen, "MOST", 1.0)
+
+
+def odd_sae(seed: int) -> tuple[SparseAutoencoder, Tensor]:
+    """Weights, thresholds and a row as no training makes them, some of each kind by chance."""
+    draw = np.random.default_rng(seed)
+    torch.manual_seed(seed)
+    d_in, d_sae = int(draw.integers(1, 150)), int(draw.integers(1, 300))
+    W_enc = torch.randn(d_in, d_sae) * torch.tensor(draw.choice(SCALES, (1, d_sae))).float()
+    if draw.random() < 0.5:  # within one feature too
+        W_enc *= torch.tensor(draw.choice([1e-12, 1e-3, 1.0, 1e3], (d_in, d_sae))).float()
+    W_enc[:, draw.random(d_sae) < 0.2] = 0.0
+    b_enc = torch.randn(d_sae) * torch.tensor(draw.choice([0.0, 1e-40, 1e-3, 1.0, 1e4], d_sae)).float()
+    x = torch.randn(d_in) * float(draw.choice([1e-40, 1e-3, 1.0, 1e3]))
+    x[draw.integers(d_in)] *= float(draw.choice([0.0, 1.0, 100.0, 1e6]))
+    k = int(draw.integers(1, d_sae + 1)) if draw.random() < 0.4 else None
+    sae = SparseAutoencoder(W_enc, b_enc, torch.zeros(d_sae), k=k)
+    pre = summed((sae.W_enc.T * x).contiguous()) + b_enc
+    if k is None or draw.random() < 0.5:  # at the pre-activation itself, and one float beside it
+        beside = [
+            pre,
+            pre.nextafter(torch.tensor(torch.inf)),
+            pre.nextafter(torch.tensor(-torch.inf)),
+            pre * 0.9,
+        ]
+        beside += [torch.zeros(d_sae), torch.full((d_sae,), 1e-45)]
+        sae.threshold = torch.stack(beside)[
+            torch.tensor(draw.integers(len(beside), size=d_sae)), torch.arange(d_sae)
+        ]
+    return sae, x
+
+
+@pytest.mark.usefixtures("any_number_passes")
+def test_the_screen_finds_what_all_features_give_to_the_last_bit() -> None:
+    for seed in range(400):
+        sae, x = odd_sae(seed)
+        assert same(Screen(sae).read(x), whole(sae, x)), f"seed {seed}"
+
+
+def test_so_does_the_whole_encoder_that_is_read_where_too_many_features_pass() -> None:
+    for seed in range(200):
+        sae, x = odd_sae(seed)
+        other = Screen(sae)
+        candidates = other._whole(x)
+        assert candidates is not None
+        assert same(features_of(sae, x, candidates), whole(sae, x)), f"seed {seed}"
+
+
+@pytest.mark.parametrize("k", [None, 20, 2048])
+def test_few_features_pass_the_screen_and_encode_finds_the_same(k: int | None) -> None:
+    sae = plain(256, 2048, k=k)
+    used = Screen(sae)
+    for x in torch.randn(20, 256):
+        acts = used.read(x)
+        encoded = sae.encode(x)
+        assert acts.indices.tolist() == encoded.nonzero()[:, 0].tolist()
+        np.testing.assert_allclose(acts.values, encoded[encoded > 0].numpy(), rtol=1e-4, atol=1e-6)
+        assert k == 2048 or used.candidates <= 2048 / 16
+    assert used.is_used or k == 2048
+
+
+def test_a_dimension_a_thousand_times_the_others_is_split_off() -> None:
+    """The bound is made of the row's norm, to which such a dimension would add what it does not cost in accuracy."""
+    sae = plain(512, 2048)
+    sae.W_enc[7] = 0.0  # as in real encoders: nothing is read from such a dimension
+    used = Screen(sae)
+    rows = torch.randn(4, 512)
+    rows[:, 7] = 3000.0
+    for x in rows:
+        assert same(used.read(x), whole(sae, x))
+        assert 0 < used.candidates <= 2048 / 16
+    assert used.is_used
+
+
+@pytest.mark.usefixtures("any_number_passes")
+def test_of_equal_values_at_the_last_place_the_lower_indices_stay() -> None:
+    sae = SparseAutoencoder(torch.ones(4, 200), torch.zeros(200), torch.zeros(200), k=3)
+    sae.W_enc[:, 150] = 2.0
+    acts = Screen(sae).read(torch.ones(4))
+    assert (acts.indices.tolist(), acts.values.tolist()) == ([0, 1, 150], [4.0, 4.0, 8.0])
+
+
+def test_a_feature_gives_the_same_bits_whichever_others_are_computed_with_it() -> None:
+    sae = plain(577, 700)
+    sae.threshold -= 10
+    x = torch.randn(577)
+    values = dict(zip((acts := whole(sae, x)).indices.tolist(), acts.values.tolist(), strict=True))
+    for features in ([3], [699], [*range(1, 700, 2)]):
+        some = features_of(sae, x, torch.tensor(features))
+        assert some.values.tolist() == [values[i] for i in features if i in values]
+
+
+def test_sums_are_exact_where_float32_can_hold_them() -> None:
+    for length in (1, 2, 3, 64, 65, 577):
+        assert summed(torch.arange(length * 2.0).reshape(2, length))[0] == length * (length - 1) / 2
+
+
+def test_the_bound_of_the_copy_holds_for_every_feature() -> None:
+    for seed in range(200):
+        sae, x = odd_sae(seed)
+        copy = Int8Rows(sae.W_enc.T.contiguous())
+        for _ in range(2):
+            bound = copy.product(x, 0.0)
+            assert bound is not None
+            off = (bound.values.double() - sae.W_enc.T.double() @ x.double()).abs()
+            assert (off <= bound.errors.double()).all(), f"seed {seed}"
+            copy.split_off(x)
+
+
+@pytest.mark.usefixtures("any_number_passes")
+def test_a_bias_that_the_sum_hardly_moves_is_rounded_as_everywhere() -> None:
+    """Products of about half a unit in the last place of the bias: one rounding decides, and 8 bits tell nothing."""
+    torch.manual_seed(0)
+    half = 2.0**-11  # of 8192 to 16384, floats are 2**-10 apart
+    W_enc = (1 + 0.01 * torch.randn(64, 1024)) * half / 64
+    sae = SparseAutoencoder(W_enc, torch.full((1024,), 10_000.0), torch.full((1024,), 10_000.0))
+    expected = whole(sae, torch.ones(64))
+    assert 100 < expected.l0 < 924
+    assert same(Screen(sae).read(torch.ones(64)), expected)
+
+
+def test_features_that_read_nothing_do_not_pass() -> None:
+    """Dead features of releases are zero rows, with bias and threshold 0; half of some SAEs are."""
+    sae = SparseAutoencoder(torch.zeros(64, 4096), torch.zeros(4096), torch.zeros(4096))
+    used = Screen(sae)
+    assert used.read(torch.ones(64)).l0 == used.candidates == 0
+    assert used.is_used
+
+
+def test_an_sae_of_which_half_is_active_is_read_whole_after_some_rows() -> None:
+    sae = plain(64, 1024)
+    sae.threshold.zero_()
+    used = Screen(sae)
+    rows = torch.randn(12, 64)
+    for x in rows:
+        acts = used.read(x)
+        assert same(acts, whole(sae, x))
+        assert acts.l0 > 300
+    assert not used.is_used
+    assert same(used.read(rows[0]), whole(sae, rows[0]))
+
+
+def test_one_crowded_row_does_not_end_the_screen() -> None:
+    sae = plain(256, 2048)
+    used = Screen(sae)
+    crowded = 100 * torch.randn(256)
+    for _ in range(12):
+        assert same(used.read(crowded), whole(sae, crowded))
+        for x in torch.randn(4, 256):
+            used.read(x)
+    assert used.is_used
+
+
+def test_sums_beyond_float32_give_what_encode_gives() -> None:
+    sae = plain(64, 256)
+    x = torch.randn(64) * 1e37
+    acts = Screen(sae).read(x)
+    encoded = sae.encode(x)
+    assert acts.indices.tolist() == encoded.nonzero()[:, 0].tolist()
+    assert acts.values.tolist() == encoded[encoded != 0].tolist()
+
+
+@pytest.mark.parametrize("norm", ["none", "rms", "layer_norm", "constant_norm_rescale"])
+def test_a_reader_screens_one_row_and_not_several(monkeypatch: pytest.MonkeyPatch, norm: str) -> None:
+    monkeypatch.setattr(screen, "MIN_WEIGHTS", 256 * 2048)
+    small = plain(256, 2048)
+    sae = SparseAutoencoder(
+        small.W_enc,
+        small.b_enc,
+        small.threshold,
+        small.W_enc.T.contiguous(),
+        torch.zeros(256),
+        input_norm=norm,
+    )
+    before = sae.encode(torch.ones(256))
+    reader = FeatureReader(sae)
+    assert reader.screen is not None
+    residual = torch.randn(3, 256)
+    many = reader.read(residual)
+    assert reader.screen.candidates == 0
+    for row, expected in zip(residual, many, strict=True):
+        (reading,) = reader.read(row[None])
+        assert reading.acts.indices.tolist() == expected.acts.indices.tolist()
+        np.testing.assert_allclose(reading.acts.values, expected.acts.values, rtol=1e-4)
+        assert reading.fvu == pytest.approx(expected.fvu, rel=1e-4)
+    assert reader.screen.candidates > 0
+    torch.testing.assert_close(sae.encode(torch.ones(256)), before)
+    with pytest.raises(ModelError, match="not finite"):
+        reader.read(torch.full((1, 256), torch.inf))
+
+
+def test_a_small_encoder_is_not_screened() -> None:
+    assert screen_of(plain(64, 256)) is None
+
+
+@pytest.mark.parametrize("fault", ["missing", "refuses", "rounds its input to 8 bits"])
+def test_a_torch_whose_kernel_is_another_is_not_trusted(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    def other(x: Tensor, weights: Tensor, scale: Tensor) -> Tensor:
+        if fault == "refuses":
+            raise RuntimeError("not on this processor")
+        step = x.abs().max() / 2
+        return ((x / step).round() * step @ weights.T.to(x.dtype)) * scale
+
+    monkeypatch.setattr(screen, "MIN_WEIGHTS", 1)
+    assert screen_of(plain(256, 2048)) is not None
+    if fault == "missing":
+        monkeypatch.delattr(torch, "_weight_int8pack_mm")
+    else:
+        monkeypatch.setattr(torch, "_weight_int8pack_mm", other)
+    assert screen_of(plain(256, 2048)) is None
