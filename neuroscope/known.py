@@ -61,7 +61,7 @@ class Known:
     degraded: tuple[str, ...]
     """What is missing, why, and which command mends it."""
     named: tuple[FeatureLabel, ...] = ()
-    """The labels with their sources, of the features that have one."""
+    """The labels with their sources, of the features that have one, in order of feature."""
     measured: Measured | None = None
     refused: str | None = None
     """Why the results database is not used, or not any more."""

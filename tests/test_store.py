@@ -221,6 +221,32 @@ def test_the_view_has_one_row_per_feature_and_calls_nameless_ones_by_number(path
     assert rows[3] == (3, "feature_3", None)
 
 
+def test_a_feature_asked_for_by_number_is_its_row_of_the_view(tmp_path: Path) -> None:
+    labels = [*LABELS, Label(3, "tokens", "without a score"), Label(1, "unknown", "of no priority")]
+    with open_results(build_small(tmp_path, labels=labels, min_score=0.6, replace_low=True)) as results:
+        rows = results._rows("SELECT * FROM feature")
+        assert [row["feature"] for row in rows] == list(range(D_SAE))
+        for row in rows:
+            found = results.feature(row["feature"])
+            assert found is not None
+            assert list(found.items())[: len(row)] == list(row.items())
+
+
+def test_lists_of_a_feature_are_in_order_however_they_were_stored(tmp_path: Path) -> None:
+    path = build_small(tmp_path)
+    with open_results(path) as results:
+        expected = results.feature(0), results.examples(0, "top")
+    connection = duckdb.connect(str(path))
+    for table in ("features", "labels", "scores", "logits", "neighbours", "examples"):
+        connection.execute(f"CREATE TABLE turned AS SELECT * FROM {table} ORDER BY rowid DESC")
+        connection.execute(f"DELETE FROM {table}")
+        connection.execute(f"INSERT INTO {table} SELECT * FROM turned")
+        connection.execute("DROP TABLE turned")
+    connection.close()
+    with open_results(path, check=False) as results:
+        assert (results.feature(0), results.examples(0, "top")) == expected
+
+
 def test_labels_under_the_minimum_give_way_when_asked(tmp_path: Path) -> None:
     path = build_small(tmp_path, priority=["tokens", "claude", "neuronpedia"], replace_low=True)
     with open_results(path) as results:

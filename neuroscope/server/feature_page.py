@@ -7,8 +7,10 @@ results.duckdb, whose comments say what each column means.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from neuroscope.server import wire
@@ -96,9 +98,10 @@ def _with_tokens(results: Results, examples: list[Row]) -> list[Row]:
 def _shown_label(loaded: Loaded, index: int) -> Row:
     """The label that the stream shows, whichever file it came from."""
     named = () if loaded.known is None else loaded.known.named
-    row = next((row for row in named if row.feature == index), None)
-    if row is None:
+    place = bisect_left(named, index, key=attrgetter("feature"))
+    if place == len(named) or named[place].feature != index:
         return {"label": loaded.labels[index]}
+    row = named[place]
     return {"label": row.label, "source": row.source, "confidence": row.confidence}
 
 

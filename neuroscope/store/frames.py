@@ -13,6 +13,9 @@ from neuroscope.examples import HALF_WINDOW, WINDOW
 from neuroscope.labels import Label, LabelSet
 from neuroscope.stats import CalibrationStats
 
+ROWS_AT_ONCE = 1 << 16
+"""Of windows whose tokens' texts are in memory one by one."""
+
 FIGURES = ("firing_rate", "mean_firing", "variance_firing", "mean_all", "variance_all", "log_density")
 
 
@@ -52,9 +55,9 @@ def examples_frame(examples: pl.DataFrame, tokens: Sequence[bytes]) -> pl.DataFr
     )
     return examples.with_columns(
         window=without_ends(examples["window"]),
-        text_before=pl.Series(before, dtype=pl.String),
-        token=pl.Series(token, dtype=pl.String),
-        text_after=pl.Series(after, dtype=pl.String),
+        text_before=before,
+        token=token,
+        text_after=after,
     )
 
 
@@ -65,10 +68,29 @@ def without_ends(windows: pl.Series) -> pl.Series:
     return flat.set(flat < 0, None).reshape((-1, WINDOW))
 
 
-def _texts(ids: np.ndarray[Any, np.dtype[np.int32]], tokens: Sequence[bytes]) -> list[str]:
+def _texts(ids: np.ndarray[Any, np.dtype[np.int32]], tokens: Sequence[bytes]) -> pl.Series:
     """Text of each row of ids [n, k], -1 skipped. Bytes are joined first: a character may span tokens."""
     table = [*tokens, b""]  # the last is reached by -1
-    return [b"".join([table[i] for i in row]).decode("utf-8", "replace") for row in ids.tolist()]
+    texts = pl.Series([token.decode("utf-8", "replace") for token in table], dtype=pl.String)
+    is_piece = np.array([not _is_text(token) for token in table])
+    parts = [pl.Series(dtype=pl.String)]
+    for start in range(0, len(ids), ROWS_AT_ONCE):
+        rows = ids[start : start + ROWS_AT_ONCE]
+        flat = np.where(rows < 0, len(tokens), rows).ravel()
+        joined = texts.gather(flat).reshape((-1, ids.shape[1])).arr.join("")
+        split = np.flatnonzero(is_piece[rows].any(axis=1))
+        whole = [b"".join([table[i] for i in row]).decode("utf-8", "replace") for row in rows[split].tolist()]
+        parts.append(joined.scatter(split, pl.Series(whole, dtype=pl.String)))
+    return pl.concat(parts)
+
+
+def _is_text(token: bytes) -> bool:
+    """Whether its bytes are whole characters, so that its text is the same beside any others."""
+    try:
+        token.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def labels_frame(

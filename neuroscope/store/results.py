@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,6 +22,7 @@ from neuroscope.manifest import Fingerprint
 from neuroscope.stats import CalibrationStats
 from neuroscope.store.connect import USE
 from neuroscope.store.held import HeldFile
+from neuroscope.store.one_feature import OF_A_STRATUM, ORDERS, shown_row
 
 KINDS = ("top", "sample", "held_out")
 
@@ -136,39 +138,37 @@ class Results:
 
     def feature(self, index: int) -> dict[str, Any] | None:
         """Everything about one feature but its examples; None when there is no such feature."""
-        found = self._rows("SELECT * FROM feature WHERE feature = ?", [index])
-        if not found:
+        # Plain looks at one table each, put together here: joins and sorting take DuckDB most of a page's time.
+        strata = self._about("features", "* EXCLUDE feature", index)
+        of_all = next((row for row in strata if row["stratum"] == "all"), None)
+        if of_all is None:
             return None
-        return found[0] | {
-            "strata": self._about(
-                "features",
-                "stratum, n_tokens, n_fired, firing_rate, mean_firing, variance_firing, mean_all, variance_all, "
-                "max_activation",
-                index,
-            ),
-            "histogram": self._rows(
-                "SELECT histogram FROM features WHERE feature = ? AND stratum = 'all'", [index]
-            )[0]["histogram"],
-            "labels": self._about(
-                "labels", "rank, source, label, confidence, model, method, created_at", index
-            ),
-            "scores": self._about("scores", "* EXCLUDE feature", index),
+        labels = self._about("labels", "rank, source, label, confidence, model, method, created_at", index)
+        scores = self._about("scores", "* EXCLUDE feature", index)
+        return shown_row(index, of_all, labels, scores) | {
+            "strata": [{name: row[name] for name in OF_A_STRATUM} for row in strata],
+            "histogram": of_all["histogram"],
+            "labels": labels,
+            "scores": scores,
             "states": self._about("label_states", "source, state, reason", index) if self._has_states else [],
             "logits": self._about("logits", "kind, rank, token_id, token, weight, source", index),
-            "neighbours": self._rows(
-                "SELECT n.other, v.label, n.cofiring, n.n_both FROM neighbours n JOIN feature v ON v.feature = n.other "
-                "WHERE n.feature = ? ORDER BY n.cofiring DESC, n.other",
-                [index],
-            ),
+            "neighbours": self._neighbours(index),
         }
+
+    def _neighbours(self, index: int) -> list[dict[str, Any]]:
+        rows = self._rows(
+            "SELECT n.other, coalesce(l.label, 'feature_' || n.other) AS label, n.cofiring, n.n_both "
+            "FROM neighbours n LEFT JOIN labels l ON l.feature = n.other AND l.rank = 1 WHERE n.feature = ?",
+            [index],
+        )
+        return sorted(rows, key=lambda row: (-row["cofiring"], row["other"]))
 
     def examples(self, index: int, kind: str = "top", n: int = 20) -> list[dict[str, Any]]:
         """At most `n` examples of one kind (top, sample, held_out), in order of rank."""
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is unknown; choose one of {', '.join(KINDS)}")
-        return self._rows(
-            "SELECT * FROM examples WHERE feature = ? AND kind = ? ORDER BY rank LIMIT ?", [index, kind, n]
-        )
+        rows = self._rows("SELECT * FROM examples WHERE feature = ? AND kind = ?", [index, kind])
+        return sorted(rows, key=itemgetter("rank"))[:n]
 
     def other_labels(self) -> list[dict[str, Any]]:
         """Feature, source and text of the labels that are not shown, by feature and rank."""
@@ -176,11 +176,12 @@ class Results:
 
     def token_texts(self, tokens: Collection[int]) -> dict[int, str]:
         """Texts of the vocabulary's tokens with these ids."""
-        rows = self._rows(
-            "SELECT token_id, token FROM tokens WHERE token_id IN (SELECT unnest(?::INTEGER[]))",
-            [list(tokens)],
-        )
-        return {row["token_id"]: row["token"] for row in rows}
+        return {token: self._vocabulary[token] for token in tokens if token in self._vocabulary}
+
+    @cached_property
+    def _vocabulary(self) -> dict[int, str]:
+        """In memory, since every page asks for some hundred of them: 5 MB for 50,000 tokens."""
+        return {row["token_id"]: row["token"] for row in self._rows("SELECT token_id, token FROM tokens")}
 
     def label_counts(self) -> dict[str, int]:
         """How many features each source has a label for; sources without any are absent."""
@@ -222,7 +223,9 @@ class Results:
         )
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
-        return self._rows(f"SELECT {columns} FROM {table} WHERE feature = ? ORDER BY ALL", [index])
+        """A feature's rows of one table, in the table's order."""
+        rows = self._rows(f"SELECT {columns} FROM {table} WHERE feature = ?", [index])
+        return sorted(rows, key=itemgetter(*ORDERS[table]))
 
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
         with self._cursor() as cursor:
