@@ -74,7 +74,6 @@ OWNERS = {
     "pythonjsonlogger": ("server",),
     "simple_websocket": ("server",),
     "tokenizers": ("models",),
-    "torchao": ("models",),
     "wsproto": ("server",),
 }
 """Third-party package -> the only parts that may import it."""

@@ -23,7 +23,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
 CLIENTS = [Requirement(text) for text in PROJECT["optional-dependencies"]["clients"]]
-QUANTIZATION = [Requirement(text) for text in PROJECT["optional-dependencies"]["quantization"]]
 CONSTRAINTS = [
     Requirement(line)
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -87,7 +86,7 @@ def test_what_the_package_imports_is_declared() -> None:
         "_typeshed",
     }
     foreign = imported - set(sys.stdlib_module_names) - exempt
-    declared = names(RUNTIME) | names(QUANTIZATION)
+    declared = names(RUNTIME)
     for module in sorted(foreign):
         provided_by = {canonicalize_name(name) for name in providers.get(module, [module])}
         assert provided_by & declared, f"{module} ({provided_by}) is imported but not among the dependencies"

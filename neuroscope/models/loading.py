@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 
 from neuroscope.errors import ModelError
-from neuroscope.models.quantization import quiet_torchao, torchao_config
+from neuroscope.models.quantization import bits_of, pack_linear_layers
 from neuroscope.sources import cache_dir, replace_directory_atomically
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -68,10 +68,9 @@ def load_model(
     scores (Gemma 2), since faster kernels leave the cap out. Raises ModelError for what cannot be loaded, and for a
     folder that lacks weights: transformers would put random ones in their place and go on.
     """
-    quiet_torchao()
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    quantized = torchao_config(quantization)
+    bits = bits_of(quantization)
     directory = _model_directory(path)
     target = pick_device(device)
     try:
@@ -82,7 +81,6 @@ def load_model(
             dtype=pick_dtype(dtype, target),
             attn_implementation="eager" if caps_attention else "sdpa",
             output_loading_info=True,
-            **({} if quantized is None else {"quantization_config": quantized}),
         )
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelError(f"No causal language model can be loaded from {path}: {_said(error)}") from error
@@ -98,6 +96,8 @@ def load_model(
             f"the weights are not those of a {type(model).__name__}. Fetch the model anew."
         )
     tokenizer = load_tokenizer(path)
+    if bits:
+        pack_linear_layers(model, bits, target)
     return model.to(target).eval().requires_grad_(False), tokenizer
 
 

@@ -248,10 +248,11 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
         read_verification(path)
 
 
-@pytest.mark.parametrize(("quantization", "least", "most"), [("int8", 0.85, 0.999), ("int4", 0.4, 0.9)])
+@pytest.mark.parametrize(("quantization", "least", "most"), [("int8", 0.95, 0.999), ("int4", 0.97, 0.9999)])
 def test_what_quantisation_costs_is_measured(
     subject: Subject, quantization: str, least: float, most: float
 ) -> None:
+    # Four bits lose little here: the file holds Q4_1 weights, whose groups of 32 are those of int4.
     pairing = settings.load("smollm2-135m").pairing
     model, tokenizer = load_model(
         sources.resolve(pairing.model).path, device="cpu", dtype=pairing.dtype, quantization=quantization
