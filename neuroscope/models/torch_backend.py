@@ -16,6 +16,7 @@ from neuroscope.errors import ModelError
 from neuroscope.models.backend import Forward
 from neuroscope.models.cache import SavedPositions, append, copy_out, make_cache, truncate
 from neuroscope.models.context import context_length
+from neuroscope.models.decode import Choice, choose
 from neuroscope.models.hooks import residual_after, residual_at
 
 LOGITS_CELL = 64
@@ -28,7 +29,7 @@ class TorchBackend:
     The hook is registered for the duration of a forward pass and taken away again.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, layer: int) -> None:
+    def __init__(self, model: Any, tokenizer: Any, layer: int, *, decode: str = "auto") -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.layer: int = layer
@@ -41,6 +42,8 @@ class TorchBackend:
         self._keeps_logits = {"logits_to_keep": 1} if "logits_to_keep" in parameters else {}
         self._cache = make_cache(model.config)
         self._length = 0
+        self._decode_mode = decode
+        self._decode: Choice | None = None
         with residual_at(model, layer):  # refuses a layer that is not there
             pass
 
@@ -65,16 +68,36 @@ class TorchBackend:
             raise ModelError(
                 f"{len(ids)} tokens after {self._length} cannot run: the context is {self.context_length}."
             )
-        input_ids = torch.tensor([list(ids)], device=self.device)
+        if len(ids) == 1 and (step := self.decode.step) is not None and step.fits(self._cache):
+            logits, residual = step.run(ids[0], self._length, self._cache)
+        else:
+            logits, residual = self._forward(list(ids), self._cache)
+        self._length += len(ids)
+        return Forward(logits=logits, residual=residual)
+
+    def _forward(self, ids: list[int], cache: Any) -> tuple[Tensor, Tensor]:
+        """The model's own pass over `ids`, appended to `cache`: logits after the last, and their residuals."""
+        input_ids = torch.tensor([ids], device=self.device)
         with residual_at(self.model, self.layer) as tap:
             output = self.model(
-                input_ids=input_ids,
-                use_cache=True,
-                **{self._cache_argument: self._cache},
-                **self._keeps_logits,
+                input_ids=input_ids, use_cache=True, **{self._cache_argument: cache}, **self._keeps_logits
             )
-        self._length += len(ids)
-        return Forward(logits=output.logits[0, -1].float(), residual=tap.take()[0])
+        return output.logits[0, -1].float(), tap.take()[0]
+
+    @property
+    @torch.inference_mode()
+    def decode(self) -> Choice:
+        """How single tokens run; settled the first time it is asked for, by running a few."""
+        if self._decode is None:
+            self._decode = choose(
+                self._decode_mode,
+                self.model,
+                self.layer,
+                self.context_length,
+                lambda: make_cache(self.model.config),
+                self._forward,
+            )
+        return self._decode
 
     def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
         """Logits [some, vocab] float32 after each of `ids`, by passes of their own: the cache stays as it is.

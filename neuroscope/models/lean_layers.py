@@ -1,0 +1,264 @@
+"""Decoder layers as the lean decode step runs them, described from the model's own modules.
+
+A layer is described by its exact class; the weights stay where they are, in the modules, and a linear layer that is
+no plain `nn.Linear` (quantised, GPT-2's Conv1D) is called as the module it is. A layer of a class that is not known
+here has no description: `lean` then leaves decoding to the model. That a description is right is not believed: `decode`
+compares it with the model's own forward pass when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from neuroscope.models.kernels import Product
+
+Op = Callable[[Tensor], Tensor]
+"""From rows [n, d_in] to rows [n, d_out]."""
+
+ToOp = Callable[[nn.Module], Op]
+Project = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class NotLeanError(Exception):
+    """This model has something that no description covers; the message says what. Never seen outside `models`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeanLayer:
+    """One decoder layer, for one token."""
+
+    norm: Op
+    project: Project
+    """[1, d_model] -> queries [heads, head_dim], keys and values [kv_heads, head_dim]."""
+    output: Op
+    mlp: Op
+    scaling: float
+    q_norm: Op | None = None
+    k_norm: Op | None = None
+    rotary: str | None = None
+    """Which table of the rotary embedding; None for learned positions."""
+    softcap: float | None = None
+    window: int | None = None
+    after_attention: Op | None = None
+    mlp_norm: Op | None = None
+    """None: the MLP reads what attention reads."""
+    after_mlp: Op | None = None
+    parallel: bool = False
+    """Attention and MLP both read the layer's input."""
+
+
+def describe(layer: nn.Module, config: Any, product: Product) -> LeanLayer:
+    """`product` multiplies with plain weights. Raises NotLeanError for a class that is not known."""
+    module, name = type(layer).__module__, type(layer).__name__
+    build = _BUILDERS.get(name)
+    if build is None or not module.startswith("transformers.models."):
+        raise NotLeanError(f"decoder layers of class {name} are not known")
+    try:
+        return build(layer, config, lambda module: linear(module, product))
+    except AttributeError as error:
+        raise NotLeanError(f"a {name} of another form: {error}") from error
+
+
+def linear(module: nn.Module, product: Product) -> Op:
+    """A plain linear layer by `product`; anything else as it is."""
+    weight = module._parameters.get("weight")
+    if type(module) is not nn.Linear or weight is None or type(weight.data) is not Tensor:
+        return module
+    bias = module.bias
+    if not weight.is_contiguous():
+        product = F.linear
+    return lambda x: product(x, weight, bias)
+
+
+def norm(module: nn.Module) -> Op:
+    """RMS norms in one operation, Gemma's with its gain of 1 + w in float32; layer norms as they are."""
+    name = type(module).__name__
+    if type(module) is nn.LayerNorm:
+        return module
+    weight: Any = module.weight
+    shape = tuple(weight.shape)
+    if name in ("Gemma2RMSNorm", "Gemma3RMSNorm"):
+        eps = float(getattr(module, "eps"))  # noqa: B009 - nn.Module's types know no floats
+        gain = 1.0 + weight.detach().float()
+        if weight.dtype == torch.float32:
+            return lambda x: F.rms_norm(x, shape, gain, eps)
+        return lambda x: F.rms_norm(x.float(), shape, gain, eps).to(x.dtype)
+    if name in _RMS_NORMS:
+        epsilon = float(getattr(module, "variance_epsilon"))  # noqa: B009
+        if weight.dtype == torch.float32:
+            return lambda x: F.rms_norm(x, shape, weight, epsilon)
+        return lambda x: weight * F.rms_norm(x.float(), shape, None, epsilon).to(x.dtype)
+    raise NotLeanError(f"norms of class {name} are not known")
+
+
+_RMS_NORMS = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "Phi3RMSNorm")
+
+
+def _separate(attention: Any, op: ToOp) -> Project:
+    q, k, v = op(attention.q_proj), op(attention.k_proj), op(attention.v_proj)
+    d = attention.head_dim
+    return lambda x: (q(x).view(-1, d), k(x).view(-1, d), v(x).view(-1, d))
+
+
+def _joined(both: Op, sizes: list[int], d: int) -> Project:
+    """One matrix whose rows are all queries, then all keys, then all values."""
+
+    def project(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = torch.split(both(x), sizes, dim=-1)
+        return q.view(-1, d), k.view(-1, d), v.view(-1, d)
+
+    return project
+
+
+def _interleaved(both: Op, d: int) -> Project:
+    """One matrix whose rows are query, key and value of each head in turn."""
+
+    def project(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = both(x).view(-1, 3 * d).chunk(3, dim=-1)
+        return q, k, v
+
+    return project
+
+
+def _gated(mlp: Any, op: ToOp) -> Op:
+    gate, up, down, act = op(mlp.gate_proj), op(mlp.up_proj), op(mlp.down_proj), mlp.act_fn
+    return lambda x: down(act(gate(x)) * up(x))
+
+
+def _two(one: Op, act: Op, other: Op) -> Op:
+    return lambda x: other(act(one(x)))
+
+
+def _llama(layer: Any, config: Any, op: ToOp, **more: Any) -> LeanLayer:
+    attention = layer.self_attn
+    return LeanLayer(
+        norm=norm(layer.input_layernorm),
+        project=_separate(attention, op),
+        output=op(attention.o_proj),
+        mlp=_gated(layer.mlp, op),
+        scaling=float(attention.scaling),
+        **{"rotary": "", "mlp_norm": norm(layer.post_attention_layernorm), **more},
+    )
+
+
+def _mistral(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    return _llama(layer, config, op, window=config.sliding_window)
+
+
+def _qwen2(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    return _llama(layer, config, op, window=layer.self_attn.sliding_window)
+
+
+def _qwen3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention = layer.self_attn
+    norms = {"q_norm": norm(attention.q_norm), "k_norm": norm(attention.k_norm)}
+    return _llama(layer, config, op, window=attention.sliding_window, **norms)
+
+
+def _gemma2(layer: Any, config: Any, op: ToOp, **more: Any) -> LeanLayer:
+    attention = layer.self_attn
+    if not attention.is_causal:
+        raise NotLeanError("attention that looks ahead is not known")
+    return _llama(
+        layer,
+        config,
+        op,
+        window=attention.sliding_window,
+        softcap=attention.attn_logit_softcapping,
+        after_attention=norm(layer.post_attention_layernorm),
+        mlp_norm=norm(layer.pre_feedforward_layernorm),
+        after_mlp=norm(layer.post_feedforward_layernorm),
+        **more,
+    )
+
+
+def _gemma3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention = layer.self_attn
+    norms = {"q_norm": norm(attention.q_norm), "k_norm": norm(attention.k_norm)}
+    return _gemma2(layer, config, op, rotary=attention.layer_type, **norms)
+
+
+def _phi3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention, mlp, d = layer.self_attn, layer.mlp, layer.self_attn.head_dim
+    sizes = [n * d for n in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
+    both, down, act = op(mlp.gate_up_proj), op(mlp.down_proj), mlp.activation_fn
+
+    def gated(x: Tensor) -> Tensor:
+        gate, up = both(x).chunk(2, dim=-1)
+        return down(up * act(gate))
+
+    return LeanLayer(
+        norm=norm(layer.input_layernorm),
+        project=_joined(op(attention.qkv_proj), sizes, d),
+        output=op(attention.o_proj),
+        mlp=gated,
+        scaling=float(attention.scaling),
+        rotary="",
+        window=config.sliding_window,
+        mlp_norm=norm(layer.post_attention_layernorm),
+    )
+
+
+def _phi(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention, mlp = layer.self_attn, layer.mlp
+    norms = {}
+    if attention.qk_layernorm:
+        norms = {"q_norm": attention.q_layernorm, "k_norm": attention.k_layernorm}
+    return LeanLayer(
+        norm=norm(layer.input_layernorm),
+        project=_separate(attention, op),
+        output=op(attention.dense),
+        mlp=_two(op(mlp.fc1), mlp.activation_fn, op(mlp.fc2)),
+        scaling=float(attention.scaling),
+        rotary="",
+        parallel=True,
+        **norms,
+    )
+
+
+def _gpt2(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention, mlp = layer.attn, layer.mlp
+    if hasattr(layer, "crossattention") or attention.reorder_and_upcast_attn:
+        raise NotLeanError("a GPT2Block with cross-attention or upcast attention is not known")
+    return LeanLayer(
+        norm=norm(layer.ln_1),
+        project=_joined(op(attention.c_attn), [attention.split_size] * 3, attention.head_dim),
+        output=op(attention.c_proj),
+        mlp=_two(op(mlp.c_fc), mlp.act, op(mlp.c_proj)),
+        scaling=float(attention.scaling),
+        mlp_norm=norm(layer.ln_2),
+    )
+
+
+def _gpt_neox(layer: Any, config: Any, op: ToOp) -> LeanLayer:
+    attention, mlp = layer.attention, layer.mlp
+    return LeanLayer(
+        norm=norm(layer.input_layernorm),
+        project=_interleaved(op(attention.query_key_value), attention.head_size),
+        output=op(attention.dense),
+        mlp=_two(op(mlp.dense_h_to_4h), mlp.act, op(mlp.dense_4h_to_h)),
+        scaling=float(attention.scaling),
+        rotary="",
+        mlp_norm=norm(layer.post_attention_layernorm),
+        parallel=layer.use_parallel_residual,
+    )
+
+
+_BUILDERS: dict[str, Callable[[Any, Any, ToOp], LeanLayer]] = {
+    "LlamaDecoderLayer": _llama,
+    "MistralDecoderLayer": _mistral,
+    "Qwen2DecoderLayer": _qwen2,
+    "Qwen3DecoderLayer": _qwen3,
+    "Gemma2DecoderLayer": _gemma2,
+    "Gemma3DecoderLayer": _gemma3,
+    "Phi3DecoderLayer": _phi3,
+    "PhiDecoderLayer": _phi,
+    "GPT2Block": _gpt2,
+    "GPTNeoXLayer": _gpt_neox,
+}

@@ -1,0 +1,208 @@
+"""The lean decode step against the model's own forward pass, and when it is left alone."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes.families import CONTEXT, FAMILIES, VOCABULARY, WINDOW, save_family
+from torch import Tensor, nn
+
+from neuroscope.errors import ModelError
+from neuroscope.models import decode, kernels
+from neuroscope.models.hooks import decoder, residual_at
+from neuroscope.models.loading import load_model
+from neuroscope.models.torch_backend import TorchBackend
+
+Load = Callable[..., Any]
+TOLERANCE = {"float32": 2e-5, "bfloat16": 0.16}
+"""Largest distance of two ways, as a share of the length: roundings only, of all positions before in bfloat16, which
+weights ten times a trained model's enlarge. A mistake in a mask or a position costs 0.3 and more.
+"""
+LAYER = 2
+
+families = pytest.mark.parametrize("name", FAMILIES)
+dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
+    """A fresh model of a family, through the real loading."""
+    torch.set_num_threads(1)
+
+    @cache
+    def saved(name: str) -> Path:
+        return save_family(name, tmp_path_factory.mktemp(name))
+
+    return lambda name, dtype="float32": load_model(saved(name), device="cpu", dtype=dtype)[0]
+
+
+def ids_of(length: int, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    ids: list[int] = torch.randint(10, VOCABULARY, (length,), generator=generator).tolist()
+    return ids
+
+
+def both(model: Any) -> tuple[TorchBackend, TorchBackend]:
+    """The model decoded by the lean step, and by its own pass."""
+    return tuple(TorchBackend(model, None, LAYER, decode=mode) for mode in ("lean", "model"))  # type: ignore[return-value]
+
+
+def distance(found: Tensor, expected: Tensor) -> float:
+    assert found.shape == expected.shape
+    assert found.dtype == expected.dtype
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+def assert_the_same(lean: TorchBackend, own: TorchBackend, ids: list[int], tolerance: float) -> None:
+    for token in ids:
+        found, expected = lean.forward([token]), own.forward([token])
+        assert distance(found.residual, expected.residual) < tolerance
+        assert distance(found.logits, expected.logits) < tolerance
+        assert found.logits.dtype == torch.float32
+
+
+@dtypes
+@families
+def test_a_lean_step_is_the_models_own_pass(load: Load, name: str, dtype: str) -> None:
+    """From the first token past every window, behind a prefill, and behind positions cut off and put back."""
+    lean, own = both(load(name, dtype))
+    assert_the_same(lean, own, ids_of(WINDOW + 8), TOLERANCE[dtype])
+    for backend in (lean, own):
+        backend.forward(ids_of(64, seed=1))
+    assert_the_same(lean, own, ids_of(4, seed=2), TOLERANCE[dtype])
+    for backend in (lean, own):
+        saved = backend.take(0, WINDOW + 4)
+        assert backend.rewind(0) == 0
+        backend.restore([saved])
+    assert_the_same(lean, own, ids_of(8, seed=3), TOLERANCE[dtype])
+
+
+@families
+def test_in_bfloat16_a_lean_step_is_as_near_to_the_truth_as_the_models_own_pass(
+    load: Load, name: str
+) -> None:
+    """The truth: the same weights, all else in float32."""
+    model = load(name, "bfloat16")
+    lean, own = both(model)
+    truth = TorchBackend(copy.deepcopy(model).float(), None, LAYER, decode="model")
+    apart = {"lean": 0.0, "own": 0.0}
+    for token in ids_of(WINDOW + 8):
+        true = truth.forward([token]).residual
+        for way, backend in (("lean", lean), ("own", own)):
+            apart[way] += distance(backend.forward([token]).residual.float(), true)
+    assert 0 < apart["lean"] < 1.4 * apart["own"]
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gpt_neox"])
+def test_a_lean_step_has_the_same_bits_wherever_the_positions_before_it_came_from(
+    load: Load, name: str
+) -> None:
+    model = load(name)
+    fresh, used = (TorchBackend(model, None, LAYER, decode="lean") for _ in range(2))
+    fresh.forward(ids_of(40))
+    expected = [fresh.forward([token]) for token in ids_of(6, seed=1)]
+    used.forward(ids_of(40))
+    saved = used.take(0, 40)
+    used.forward(ids_of(CONTEXT - 40, seed=2))  # the cache has grown
+    used.rewind(0)
+    assert saved is not None
+    used.restore([saved])
+    for token, wanted in zip(ids_of(6, seed=1), expected, strict=True):
+        found = used.forward([token])
+        assert torch.equal(found.residual, wanted.residual)
+        assert torch.equal(found.logits, wanted.logits)
+
+
+@pytest.mark.parametrize("kernel", kernels.kernels(torch.device("cpu"), torch.float32))
+def test_every_kernel_multiplies(monkeypatch: pytest.MonkeyPatch, kernel: kernels.Kernel) -> None:
+    monkeypatch.setattr(kernels, "SMALL", 0)
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(1, 96, generator=generator), torch.randn(40, 96, generator=generator)
+    before = torch.backends.mkldnn.enabled
+    for bias in (None, torch.randn(40, generator=generator)):
+        expected = weight.double() @ x[0].double() + (0 if bias is None else bias.double())
+        with torch.inference_mode(), kernel.active():
+            assert distance(kernel.product(x, weight, bias)[0].double(), expected) < 1e-6
+    assert torch.backends.mkldnn.enabled == before
+
+
+class Doubled(nn.Module):
+    """Another's linear layer: no `weight` of its own."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.halved = nn.Parameter(linear.weight.detach() / 2, requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * (x @ self.halved.T)
+
+
+def test_a_linear_layer_of_another_kind_is_called_as_the_module_it_is(load: Load) -> None:
+    model = load("llama")
+    for layer in decoder(model).layers:
+        for owner, names in ((layer.self_attn, ["q_proj", "o_proj"]), (layer.mlp, ["up_proj", "down_proj"])):
+            for name in names:
+                setattr(owner, name, Doubled(getattr(owner, name)))
+    lean, own = both(model)
+    assert lean.decode.step is not None
+    assert_the_same(lean, own, ids_of(5), TOLERANCE["float32"])
+
+
+def test_a_step_that_gives_other_numbers_is_not_used(load: Load) -> None:
+    """A family that changed under its name: here a layer that scales its attention otherwise than it says."""
+    model = load("llama")
+    for layer in decoder(model).layers:
+        layer.self_attn.scaling *= 3
+        layer.self_attn.register_buffer("unused", torch.zeros(1))
+        own_forward = layer.mlp.forward
+        layer.mlp.forward = lambda x, own_forward=own_forward: -own_forward(x)
+    backend = TorchBackend(model, None, LAYER)
+    assert backend.decode.step is None
+    assert "gives other numbers" in str(backend.decode)
+    own = TorchBackend(model, None, LAYER, decode="model")
+    for token in ids_of(3):
+        assert torch.equal(backend.forward([token]).logits, own.forward([token]).logits)
+    with pytest.raises(
+        ModelError, match=r"decode lean cannot be used with this model: .* Set decode to auto"
+    ):
+        _ = TorchBackend(model, None, LAYER, decode="lean").decode
+
+
+def test_layers_of_an_unknown_class_are_left_to_the_model(load: Load) -> None:
+    model = load("llama")
+    layers = decoder(model).layers
+    layers[1].__class__ = type("SparseDecoderLayer", (type(layers[1]),), {})
+    assert "class SparseDecoderLayer are not known" in str(TorchBackend(model, None, LAYER).decode)
+
+
+def test_a_hook_placed_later_is_obeyed(load: Load) -> None:
+    """Whoever steers a layer gets the steered residual."""
+    model = load("llama")
+    backend = TorchBackend(model, None, LAYER, decode="lean")
+    plain = backend.forward([20]).residual
+    backend.rewind(0)
+    with residual_at(model, 1) as tap:
+        assert distance(backend.forward([20]).residual, plain) < TOLERANCE["float32"]
+        assert tap.take().shape == (1, 1, 32)
+
+
+def test_a_slow_step_is_not_used_unless_it_is_asked_for(load: Load) -> None:
+    model = load("llama")
+    step = TorchBackend(model, None, LAYER, decode="lean").decode.step
+    assert step is not None
+    choose = decode._best
+    assert choose("auto", [step], [2.0, 1.0], [0.0, 0.0], 1e-3).step is None
+    assert choose("auto", [step], [1.2, 1.0], [0.0, 0.0], 1e-3).step is step
+    assert choose("lean", [step], [2.0, 1.0], [0.0, 0.0], 1e-3).step is step
+    assert choose("lean", [step], [1.0, 2.0], [float("inf"), 0.0], 1e-3).step is None
+
+
+def test_a_mode_that_is_not_known_is_refused(load: Load) -> None:
+    with pytest.raises(ModelError, match=r"decode 'fast' is not known\. Use auto, lean, model"):
+        _ = TorchBackend(load("llama"), None, LAYER, decode="fast").decode
