@@ -25,6 +25,12 @@ _BEHIND_SECONDS = 0.2
 """Between looks at a client that has sent more than its request: the bytes that nobody reads yet hide its end."""
 
 
+def is_plain(environ: WSGIEnvironment) -> bool:
+    """Whether the request's socket takes the very bytes that the client gets: HTTP/1, and not encrypted."""
+    is_socket = type(environ.get("gunicorn.socket")) is gevent.socket.socket  # encrypted ones are of a child
+    return is_socket and environ["SERVER_PROTOCOL"] in ("HTTP/1.0", "HTTP/1.1")
+
+
 class ClientWatch:
     """Calls `on_gone` once when the client of this request leaves. A test client never does."""
 
@@ -40,6 +46,16 @@ class ClientWatch:
         if self._greenlet is not None:
             self._greenlet.kill(block=False)
             self._greenlet = None
+
+    def offer(self, data: bytes) -> int:
+        """Write to the socket what it takes at once; how much. Raises OSError where that is nothing."""
+        return int(self._socket.send(data, 0, 0.0))
+
+    def finish_offer(self, rest: memoryview) -> None:
+        """Write what `offer` left. Raises OSError."""
+        self._sending_since = time.monotonic()
+        self._socket.sendall(rest)
+        self._sending_since = None
 
     def timed(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         """`blocks`, noting how long each one takes to be sent."""

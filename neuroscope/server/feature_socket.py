@@ -17,13 +17,22 @@ from wsproto.utilities import LocalProtocolError
 
 from neuroscope.errors import shown
 from neuroscope.server import fields, wire
+from neuroscope.server.connection import is_plain
+from neuroscope.server.fanout import Form
 from neuroscope.server.problems import Problem, bad_request, wrong
 from neuroscope.server.queries import read_query
 from neuroscope.server.service import Service
 from neuroscope.server.stream import Entry
 from neuroscope.server.subscribers import follow, read_completion_id, read_since, read_start
 from neuroscope.server.views import PARAMETERS, View, read_view
-from neuroscope.server.websocket import Line, check_handshake, handed_over, server_options
+from neuroscope.server.websocket import (
+    Line,
+    check_handshake,
+    framed,
+    handed_over,
+    messages_framed,
+    server_options,
+)
 
 if TYPE_CHECKING:
     from simple_websocket import Server
@@ -69,6 +78,9 @@ class SocketSubscriber:
         self._start = read_start(service.stream, since, self.completion_id)
         self._is_over = False
         self.line = Line(request.environ["gunicorn.socket"], request.environ["neuroscope.headers"], self._end)
+        self._seat = service.fanout.seat(self._form)
+        if is_plain(request.environ):
+            self._seat.outgoing = self.line
         self._give_back = service.subscribers.admit(self._view)
 
     @property
@@ -90,13 +102,16 @@ class SocketSubscriber:
                 self._write,
                 self._view,
                 self._start,
+                self._seat,
                 only=lambda: self.completion_id,
                 heartbeat_s=service.serve.heartbeat_s,
                 is_gone=lambda: self._is_over,
             )
             for block in blocks:
                 for message in wire.messages(block):
-                    ws.send(message.decode())
+                    if not ws.connected:
+                        return
+                    self.line.send(framed(message))
             ws.close(CloseReason.GOING_AWAY, "The server is shutting down.")
         except (ConnectionClosed, LocalProtocolError):
             pass  # it has left
@@ -119,7 +134,10 @@ class SocketSubscriber:
 
     def _end(self) -> None:
         self._is_over = True
-        self._service.stream.wake()
+        self._seat.wake()
+
+    def _form(self) -> Form:
+        return Form(self._view, self.completion_id, messages_framed)
 
     def _write(self, entry: Entry, _at_first: View) -> bytes:
         return self._service.write_event(entry, self._view)
@@ -144,6 +162,7 @@ class SocketSubscriber:
             self._give_back = self._service.subscribers.admit(self._view)
             raise
         self._query, self._view = query, view
+        self._seat.wake()
 
     def _settings(self) -> dict[str, Any]:
         ranking = self._view.ranking

@@ -10,10 +10,12 @@ from flask import Flask, Response, request
 from neuroscope.errors import PromptError, shown
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
-from neuroscope.server.connection import ClientWatch
+from neuroscope.server.connection import ClientWatch, is_plain
 from neuroscope.server.document import add_document
+from neuroscope.server.fanout import Form
 from neuroscope.server.feature_socket import PATH, add_socket
 from neuroscope.server.lookups import add_lookups
+from neuroscope.server.note import note_bytes_past
 from neuroscope.server.page import PAGE, PAGE_HEADERS
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
 from neuroscope.server.queries import read_query
@@ -79,12 +81,18 @@ def _subscribe(service: Service) -> Response:
         return Response(mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
     last_id = request.headers.get("Last-Event-ID") or query.get("lastEventId") or since
     leave = service.subscribers.admit(view)
-    watch = ClientWatch(request.environ, service.stream.wake)
+    is_chunked = request.environ["SERVER_PROTOCOL"] == "HTTP/1.1"
+    form = Form(view, completion_id, wire.chunk if is_chunked else bytes)
+    seat = service.fanout.seat(lambda: form)
+    watch = ClientWatch(request.environ, seat.wake)
+    if is_plain(request.environ):
+        seat.outgoing = watch
     blocks = follow(
         service.stream,
         service.write_event,
         view,
         read_start(service.stream, last_id, completion_id),
+        seat,
         only=lambda: completion_id,
         heartbeat_s=service.serve.heartbeat_s,
         is_gone=lambda: watch.gone,
@@ -92,6 +100,7 @@ def _subscribe(service: Service) -> Response:
     response = Response(watch.timed(blocks), mimetype="text/event-stream", headers=wire.STREAM_HEADERS)
     response.call_on_close(leave)
     response.call_on_close(watch.stop)
+    response.call_on_close(lambda: note_bytes_past(seat.sent_bytes))
     return response
 
 

@@ -32,6 +32,8 @@ class RequestNote:
     code: str | None = None
     """The error's code, when it was refused."""
     answer: Answer | None = None
+    bytes_past: int = 0
+    """Of the body, written to the socket by others."""
 
 
 _current: ContextVar[RequestNote | None] = ContextVar("neuroscope_request", default=None)
@@ -50,6 +52,12 @@ def end() -> None:
 def current() -> RequestNote | None:
     """The request this greenlet answers; None outside of one."""
     return _current.get()
+
+
+def note_bytes_past(count: int) -> None:
+    """So much of the current request's answer was not seen by the middleware."""
+    if (note := _current.get()) is not None:
+        note.bytes_past = count
 
 
 def note_code(code: str) -> None:

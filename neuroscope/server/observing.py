@@ -104,16 +104,17 @@ class _Answering:
 
     def _tell(self, seconds: float) -> None:
         note, answer = self._note, self._note.answer
+        size = self._bytes + note.bytes_past
         told: dict[str, Any] = {
             "method": note.method,
             "path": note.path,
             "route": note.route,
             "status": note.status,
             "seconds": round(seconds, 4),
-            "bytes": self._bytes,
+            "bytes": size,
             "request_id": note.request_id,
         }
-        words = f"{note.method} {note.path} {note.status} {seconds:.3f} s, {self._bytes} bytes"
+        words = f"{note.method} {note.path} {note.status} {seconds:.3f} s, {size} bytes"
         if not self.is_whole:
             told["cut_off"] = True
             words += ", cut off"

@@ -19,6 +19,7 @@ import gevent
 
 from neuroscope.models.token_ids import TokenIds
 from neuroscope.server.connection import ClientWatch
+from neuroscope.server.fanout import Fanout
 from neuroscope.server.generation import Generation
 from neuroscope.server.inference import Inference, NativeThread
 from neuroscope.server.jobs import Once
@@ -54,6 +55,7 @@ class Service:
         self.serve = serve
         self.ranking = ranking
         self.stream = FeatureStream(serve.ring)
+        self.fanout = Fanout(self.stream, self.write_event)
         self.subscribers = Subscribers(serve.max_streams)
         self.tickets = Tickets()
         self.model_thread = NativeThread()

@@ -1,6 +1,6 @@
 """The features stream: a ring of what was generated lately, read by every subscriber at its own pace.
 
-Publishing never waits: it writes one slot and wakes the readers. A reader that falls behind the ring is told
+Publishing never waits: it writes one slot and wakes who waits for it. A reader that falls behind the ring is told
 how much it lost. Entries hold a token's *unranked* activations, so that ids do not depend on anyone's filter;
 ranking is done on reading, in `views.py`. Touched from the hub's thread only.
 """
@@ -52,6 +52,10 @@ class Entry:
     """1 for the first event of this process."""
     published: Published
 
+    def concerns(self, completion_id: str | None) -> bool:
+        """Whether it is of this answer; of any, for None."""
+        return completion_id is None or self.published.completion_id == completion_id
+
 
 class Reading(NamedTuple):
     """What a reader at a cursor finds."""
@@ -97,13 +101,13 @@ class FeatureStream:
         self._spans[published.completion_id] = first, self._newest
         if len(self._spans) > len(self._slots):
             del self._spans[next(iter(self._spans))]
-        self.wake()
+        self._wake()
         return self._newest
 
     def close(self) -> None:
         """No more events will come. Readers still get those that are there."""
         self._closed = True
-        self.wake()
+        self._wake()
 
     def read(self, cursor: int, limit: int) -> Reading:
         """The next `limit` events after `cursor`, the sequence number of the last one read."""
@@ -121,7 +125,7 @@ class FeatureStream:
         first, last = self._spans.get(completion_id, (1, 0))
         return max(0, min(last, until) - max(first - 1, after))
 
-    def wait(self, cursor: int, timeout_s: float) -> bool:
+    def wait(self, cursor: int, timeout_s: float | None) -> bool:
         """Wait for an event after `cursor`, or the end. False when neither came in time."""
         if self._newest > cursor or self._closed:
             return True
@@ -141,8 +145,7 @@ class FeatureStream:
             return None
         return min(int(match["sequence"]), self._newest)
 
-    def wake(self) -> None:
-        """Let every waiting reader look again."""
+    def _wake(self) -> None:
         news, self._news = self._news, Event()
         news.set()
 

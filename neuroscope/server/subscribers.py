@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import gevent
 
 from neuroscope.server import wire
+from neuroscope.server.fanout import BATCH, Seat
 from neuroscope.server.problems import Problem, wrong
 from neuroscope.server.stream import Entry, FeatureStream, Reading
 from neuroscope.server.views import View
 
 RETRY_MS = 2000
-BATCH = 32
-"""Events read at once; other greenlets run between the full batches of a long replay."""
 MAX_VIEWS = 64
 RETRY_AFTER_S = 10
 COMPLETION_ID = re.compile("[A-Za-z0-9_-]{1,64}")
@@ -95,6 +94,7 @@ def follow(
     write: Callable[[Entry, View], bytes],
     view: View,
     start: Start,
+    seat: Seat,
     *,
     only: Callable[[], str | None],
     heartbeat_s: float,
@@ -102,7 +102,8 @@ def follow(
 ) -> Iterator[bytes]:
     """The stream as one subscriber sees it, from `start` until the server stops or the subscriber leaves.
 
-    `only` tells the id of the one completion that is followed at the moment.
+    What comes while it sits is written past this iterator. `only` tells the id of the one completion that is
+    followed at the moment.
     """
     cursor = start.cursor
     yield f": one event a token\nretry: {RETRY_MS}\nid: {stream.identifier(cursor)}\n\n".encode()
@@ -116,18 +117,20 @@ def follow(
             before = cursor + reading.missed
             yield _gap(stream, before, missed, "These events are older than the server keeps.")
         cursor = reading.cursor
-        block = b"".join(write(e, view) for e in reading.entries if _concerns(e, only()))
+        block = b"".join(write(e, view) for e in reading.entries if e.concerns(only()))
         if block:
             yield block
         if len(reading.entries) == BATCH:
-            gevent.sleep(0)
+            gevent.sleep(0)  # between the full batches of a long replay
         elif stream.closed and not (reading.entries or reading.missed):
             yield wire.event(
                 "shutdown", {"reason": "The server is shutting down."}, stream.identifier(cursor)
             )
             return
-        elif not stream.wait(cursor, heartbeat_s):
-            yield wire.HEARTBEAT
+        else:
+            cursor, is_called = seat.rest(cursor, heartbeat_s)
+            if not is_called:
+                yield wire.HEARTBEAT
 
 
 def _missed(stream: FeatureStream, cursor: int, reading: Reading, completion_id: str | None) -> int:
@@ -135,10 +138,6 @@ def _missed(stream: FeatureStream, cursor: int, reading: Reading, completion_id:
     if completion_id is None or not reading.missed:
         return reading.missed
     return stream.overlap(completion_id, cursor, cursor + reading.missed)
-
-
-def _concerns(entry: Entry, completion_id: str | None) -> bool:
-    return completion_id is None or entry.published.completion_id == completion_id
 
 
 def _gap(stream: FeatureStream, last_missed: int, missed: int | None, reason: str) -> bytes:

@@ -19,6 +19,7 @@ from gevent.lock import BoundedSemaphore
 from gevent.selectors import GeventSelector
 from simple_websocket import ConnectionClosed
 
+from neuroscope.server import wire
 from neuroscope.server.connection import STALL_SECONDS
 from neuroscope.server.problems import Problem, bad_request
 
@@ -38,6 +39,7 @@ SEND_BUFFER = 131_072
 """Bytes the kernel holds for one connection. What a slow reader has not read yet waits in the ring, not there."""
 _RECEIVED = 256
 _DRAINED = 65_536
+_PIECE = 16_384
 _WAITED_SECONDS = 0.05
 _PING = b"\x89\x00"
 
@@ -74,6 +76,20 @@ def handed_over(environ: WSGIEnvironment, key: str, line: Line) -> WSGIEnvironme
     }
     rest = {name: value for name, value in environ.items() if not name.startswith("HTTP_")}
     return {**rest, **headers, "gunicorn.socket": line}
+
+
+def framed(message: bytes) -> bytes:
+    """As one text frame. A server masks nothing, so it is the same for everyone."""
+    if len(message) < 126:
+        return b"\x81" + bytes([len(message)]) + message
+    if len(message) < 1 << 16:
+        return b"\x81\x7e" + len(message).to_bytes(2) + message
+    return b"\x81\x7f" + len(message).to_bytes(8) + message
+
+
+def messages_framed(blocks: bytes) -> bytes:
+    """The named events among server-sent blocks, each as a frame."""
+    return b"".join(framed(message) for message in wire.messages(blocks))
 
 
 def server_options(heartbeat_s: float) -> dict[str, Any]:
@@ -119,15 +135,27 @@ class Line:
         if data == _PING and self._is_excused():
             return
         with self._sending:
-            started = time.monotonic()
-            try:
-                with gevent.Timeout(STALL_SECONDS, TimeoutError()):
-                    self._socket.sendall(data)
-            except OSError:  # it has left, or reads nothing
-                self._cut()
-                return
-            if time.monotonic() - started > _WAITED_SECONDS:
-                self._lives()  # it reads, if slowly; its pong waits behind what it has yet to read
+            self._send(data)
+
+    def offer(self, data: bytes) -> int:
+        """Whole frames, as much of them as is taken at once; how much. Raises OSError where that is nothing.
+
+        After less than all, nobody else sends before `finish_offer`.
+        """
+        if self._sending.locked() or not self.server.connected:
+            raise BlockingIOError
+        sent = int(self._socket.send(data, 0, 0.0))  # type: ignore[call-arg]  # of gevent: without waiting
+        if sent < len(data):
+            self._sending.acquire()
+        return sent
+
+    def finish_offer(self, rest: memoryview) -> None:
+        """Of no effect after the end."""
+        try:
+            for start in range(0, len(rest), _PIECE):
+                self._send(rest[start : start + _PIECE])
+        finally:
+            self._sending.release()
 
     def recv(self, size: int) -> bytes:
         gevent.sleep(PAUSE_SECONDS)
@@ -168,6 +196,17 @@ class Line:
         self.server.thread.join(CLOSE_SECONDS)
         self._cut()
         self.server.thread.join()
+
+    def _send(self, data: bytes | memoryview) -> None:
+        started = time.monotonic()
+        try:
+            with gevent.Timeout(STALL_SECONDS, TimeoutError()):
+                self._socket.sendall(data)
+        except OSError:  # it has left, or reads nothing
+            self._cut()
+            return
+        if time.monotonic() - started > _WAITED_SECONDS:
+            self._lives()  # it reads, if slowly; its pong waits behind what it has yet to read
 
     def _is_excused(self) -> bool:
         """Whether this ping is left out. simple_websocket cuts who has not answered one when the next is due."""

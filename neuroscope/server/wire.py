@@ -75,6 +75,11 @@ def messages(blocks: bytes) -> Iterator[bytes]:
             yield b'{"event":"%b","id":"%b","data":%b}' % (fields[b"event"], fields[b"id"], fields[b"data"])
 
 
+def chunk(block: bytes) -> bytes:
+    """As HTTP/1.1 frames what has no stated length."""
+    return b"%X\r\n%b\r\n" % (len(block), block)
+
+
 def finite(value: float | None) -> float | None:
     """A number that JSON can carry: NaN and infinity become null."""
     return None if value is None or not math.isfinite(value) else float(value)

@@ -20,6 +20,7 @@ from scripted_results import write_results
 from serving import EventStream, Server, http, serving
 
 from neuroscope.ranking import Ranking
+from neuroscope.server.fanout import Fanout, Form
 from neuroscope.server.stream import FeatureStream
 from neuroscope.server.subscribers import follow, read_start
 from neuroscope.server.views import View
@@ -395,6 +396,7 @@ def test_the_last_event_is_as_described() -> None:
         lambda entry, view: b"",
         View(Ranking()),
         start,
+        Fanout(stream, lambda entry, view: b"").seat(lambda: Form(View(Ranking()), None, bytes), None),
         only=lambda: None,
         heartbeat_s=1,
         is_gone=lambda: False,

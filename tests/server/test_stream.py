@@ -11,6 +11,7 @@ from scripted import Acts, acts_of, stats
 from neuroscope.events import GenerationComplete
 from neuroscope.ranking import Ranking
 from neuroscope.server import wire
+from neuroscope.server.fanout import Fanout, Form, Seat
 from neuroscope.server.problems import Problem
 from neuroscope.server.stream import Entry, FeatureStream, GeneratedToken
 from neuroscope.server.subscribers import MAX_VIEWS, Subscribers, follow, read_start
@@ -31,6 +32,11 @@ def token(acts: Acts, *, name: str = "c") -> GeneratedToken:
 
 def writer(stream: FeatureStream, *, kept: int = 1024) -> EventWriter:
     return EventWriter([f"label of {i}" for i in range(32)], stats(), stream, kept=kept)
+
+
+def seat(stream: FeatureStream) -> Seat:
+    """Of a reader without a socket."""
+    return Fanout(stream, writer(stream).write).seat(lambda: Form(DEFAULT, None, bytes), None)
 
 
 def names(entries: list[Entry]) -> list[str]:
@@ -113,6 +119,7 @@ def test_a_closed_stream_is_read_to_its_end_and_ends_with_a_shutdown() -> None:
         writer(stream).write,
         DEFAULT,
         read_start(stream, "0", None),
+        seat(stream),
         only=lambda: None,
         heartbeat_s=1,
         is_gone=lambda: False,
@@ -143,6 +150,7 @@ def followed(stream: FeatureStream, only: str | None, last_id: str | None = None
         writer(stream).write,
         DEFAULT,
         read_start(stream, last_id, only),
+        seat(stream),
         only=lambda: only,
         heartbeat_s=1,
         is_gone=lambda: False,
