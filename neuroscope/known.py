@@ -233,8 +233,8 @@ def _fitting(path: Path, settings: Settings, used: Fingerprint) -> Verification:
     found, about = read_verification(path)
     differences = about.mismatches(used)
     bits = "none" if found.quantization is None else found.quantization.quantization
-    if bits != settings.quantization:
-        differences.append(f"quantization: made with {bits}, in use is {settings.quantization}")
+    if bits != settings.arithmetic:
+        differences.append(f"quantization: made with {bits}, in use is {settings.arithmetic}")
     if differences:
         raise ArtefactError(
             f"{path.name} is about something else ({'; '.join(differences)}). "

@@ -17,8 +17,7 @@ from neuroscope.identity import fingerprint_of
 from neuroscope.known import Known, find_known
 from neuroscope.manifest import Fingerprint, SourcesLock
 from neuroscope.models.chat import ChatTokenizer
-from neuroscope.models.loading import load_model
-from neuroscope.models.torch_backend import TorchBackend
+from neuroscope.models.opening import open_backend
 from neuroscope.pairing_sae import load_pairing_sae
 from neuroscope.ranking import Ranking, select
 from neuroscope.sae import SparseActs
@@ -59,6 +58,8 @@ class Scope:
     ranking: Ranking
     fingerprint: Fingerprint | None = None
     """What results must have been made with to be used here."""
+    numbers: str = ""
+    """What the model's weights are kept in: float32, q4_1."""
 
     def encode(self, text: str | Messages, *, ranking: Ranking | None = None) -> list[Token]:
         """The tokens of a text or conversation with their features; nothing is generated."""
@@ -126,10 +127,15 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
     enter_stage(f"fetching {pairing.model}")
     source = lock.resolve(pairing.model)
     enter_stage("loading the model")
-    model, tokenizer = load_model(
-        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
+    opened = open_backend(
+        source.path,
+        pairing.layer,
+        backend=settings.backend,
+        device=settings.device,
+        dtype=pairing.dtype,
+        quantization=settings.quantization,
     )
-    backend = TorchBackend(model, tokenizer, pairing.layer)
+    backend, tokenizer = opened.backend, opened.tokenizer
     enter_stage("loading the SAE")
     sae = load_pairing_sae(pairing, sae_file, device=str(backend.device), decoder=settings.serve.decoder)
     chat = ChatTokenizer(tokenizer, end_ids=backend.end_ids)
@@ -139,4 +145,4 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
     used = fingerprint_of(pairing, model=source, tokenizer=tokenizer, sae=sae, sae_file=sae_file)
     chosen = settings.ranking
     ranking = Ranking(filter=chosen.filter, threshold=chosen.threshold, top_k=chosen.top_k)
-    return Scope(settings, engine, find_known(settings, used), ranking, used)
+    return Scope(settings, engine, find_known(settings, used), ranking, used, opened.numbers)

@@ -22,6 +22,7 @@ KEYS = {
     "sae_width": "sae.width",
     "input_norm": "sae.input_norm",
     "device": "device",
+    "backend": "backend",
     "quantization": "quantization",
     "corpus_path": "corpus.path",
     "host": "serve.host",
@@ -81,9 +82,14 @@ def with_pairing(command: Command) -> Command:
             ),
             click.option("--device", help="auto (CUDA, then MPS, then CPU), cpu, mps or cuda[:N]."),
             click.option(
+                "--backend",
+                type=click.Choice(["auto", "torch", "llamacpp"]),
+                help="What runs the model: llamacpp reads GGUF files (extra llamacpp).",
+            ),
+            click.option(
                 "--quantization",
-                type=click.Choice(["none", "int8", "int4"]),
-                help="Model weights in fewer bits; `neuroscope verify` measures what it costs.",
+                metavar="TYPE",
+                help="Weights in fewer bits: int8, int4, or a GGUF type as q4k; `neuroscope verify` says what it costs.",
             ),
         )
     ):

@@ -52,7 +52,7 @@ def load_tokenizer(path: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(_model_directory(path))
+        return AutoTokenizer.from_pretrained(_tokenizer_directory(path))
     except Exception as error:  # the Rust library raises nothing more exact for a file it cannot read
         if isinstance(error, ModelError):
             raise
@@ -110,24 +110,56 @@ def _model_directory(path: Path) -> Path:
     """`path` itself, or for a GGUF file its conversion to safetensors in the cache (slow, but once)."""
     if path.suffix != ".gguf":
         return path
-    stat = path.stat()
-    key = hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:16]
-    directory = cache_dir() / "converted" / f"{path.stem}-{key}"
+    directory = cache_dir() / "converted" / f"{path.stem}-{file_key(path)}"
     if not (directory / "converted.json").exists():
         with replace_directory_atomically(directory) as temporary:
             _convert_gguf(path, temporary)
     return directory
 
 
-def _convert_gguf(path: Path, directory: Path) -> None:
+def file_key(path: Path) -> str:
+    """Names what is made from a file in the cache: another path, size or time of change is another file."""
+    stat = path.stat()
+    return hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:16]
+
+
+def _tokenizer_directory(path: Path) -> Path:
+    """As `_model_directory`; where a GGUF file's weights were never converted, its tokenizer alone: seconds."""
+    if path.suffix != ".gguf":
+        return path
+    directory = cache_dir() / "converted" / f"{path.stem}-{file_key(path)}"
+    if (directory / "converted.json").exists():
+        return directory
+    directory = directory.with_name(f"{directory.name}-tokenizer")
+    if not (directory / "tokenizer.json").exists():
+        with replace_directory_atomically(directory) as temporary:
+            _gguf_tokenizer(path).save_pretrained(temporary)
+    return directory
+
+
+def _gguf_tokenizer(path: Path) -> Any:
     from gguf import GGUFReader
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        splitter = GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
+    except (OSError, ValueError, LookupError, struct.error) as error:
+        raise ModelError(f"{path} cannot be read as a GGUF model: {error}") from error
+    if splitter in DIGIT_SPLITTERS:
+        # transformers reads every GGUF byte-pair tokenizer as GPT-2's, which keeps a space with the digits after it.
+        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+            [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]
+        )
+    return tokenizer
+
+
+def _convert_gguf(path: Path, directory: Path) -> None:
+    from transformers import AutoModelForCausalLM
 
     try:
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        splitter = GGUFReader(path).fields["tokenizer.ggml.pre"].contents()
     except (OSError, ValueError, LookupError, struct.error) as error:
         raise ModelError(f"{path} cannot be read as a GGUF model: {error}") from error
     # The weights are dequantised by now, but transformers refuses to save what it still calls quantised.
@@ -136,11 +168,6 @@ def _convert_gguf(path: Path, directory: Path) -> None:
         del config.quantization_config
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
-    if splitter in DIGIT_SPLITTERS:
-        # transformers reads every GGUF byte-pair tokenizer as GPT-2's, which keeps a space with the digits after it.
-        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
-            [Digits(individual_digits=True), ByteLevel(add_prefix_space=False, use_regex=True)]
-        )
     model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    _gguf_tokenizer(path).save_pretrained(directory)
     (directory / "converted.json").write_text(json.dumps({"source": path.name, "dtype": "float32"}) + "\n")

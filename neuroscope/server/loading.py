@@ -31,8 +31,6 @@ def loader(settings: Settings) -> Load:
 
 
 def in_server_words(scope: Scope) -> Loaded:
-    from neuroscope.models.loading import pick_dtype
-
     if scope.fingerprint is None:
         raise ValueError("a scope that was put together by hand does not say what its results must be about")
 
@@ -46,7 +44,7 @@ def in_server_words(scope: Scope) -> Loaded:
         context_length=engine.backend.context_length,
         layer=pairing.layer,
         device=str(engine.sae.device),
-        dtype=str(pick_dtype(pairing.dtype, engine.sae.device)).removeprefix("torch."),
+        dtype=scope.numbers,
         sae_id=sae_name(pairing),
         width=engine.sae.d_sae,
         labels=known.labels,

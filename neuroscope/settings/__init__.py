@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neuroscope.errors import ConfigError
+from neuroscope.settings.backends import choose_backend
 from neuroscope.settings.pairing import pairing_names, read_pairing, replace_fields
 from neuroscope.settings.schema import Tree, check, defaults, merge, nest, read_schema, read_yaml
 from neuroscope.settings.values import (
@@ -181,11 +182,13 @@ def _settle(name: str | None, tree: Mapping[str, Any], root: Path) -> Settings:
     pairing, of_pairing = read_pairing(name or builtin["pairing"], root)
     full = merge(builtin, of_pairing, tree)
     pairing = replace_fields(pairing, full, root)
+    backend, quantization = choose_backend(full["backend"], full["quantization"])
     return Settings(
         root=root,
         pairing=pairing,
         device=full["device"],
-        quantization=full["quantization"],
+        backend=backend,
+        quantization=quantization,
         results=_results(full, pairing.name, root),
         corpus=_corpus(full["corpus"], root),
         calibration=Calibration(**full["calibration"]),

@@ -235,7 +235,10 @@ class Settings:
     """The repository: relative paths start here."""
     pairing: Pairing
     device: str
+    backend: str
+    """What runs the model that answers: torch or llamacpp."""
     quantization: str
+    """none, int8, int4, or a type of GGUF files as in `gguf_types.FILE_TYPES`."""
     results: Path
     """Absolute folder of this pairing's results."""
     corpus: Corpus
@@ -248,3 +251,13 @@ class Settings:
     neuronpedia: Publication
     ranking: RankingDefaults
     serve: Serve
+
+    @property
+    def torch_quantization(self) -> str:
+        """Of the torch model that the pipeline measures with: GGUF types are llama.cpp's alone."""
+        return self.quantization if self.backend == "torch" else "none"
+
+    @property
+    def arithmetic(self) -> str:
+        """What the answers are computed with, in a word: none, int8, int4, a GGUF type, or gguf for a file as it is."""
+        return "gguf" if self.backend == "llamacpp" and self.quantization == "none" else self.quantization

@@ -30,7 +30,7 @@ def make_logits(settings: Settings, *, sae: Path, output: Path) -> None:
     pairing = settings.pairing
     source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
     model, tokenizer = load_model(
-        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
+        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.torch_quantization
     )
     weights = Path(json.loads(sae.read_text(encoding="utf-8"))["path"])
     decoder = load_pairing_sae(pairing, weights, device=str(model.device)).W_dec

@@ -17,7 +17,7 @@ from typing import Any
 
 from neuroscope.settings import Settings
 
-_MODEL = ("pairing.model", "pairing.dtype", "device", "quantization", "sweep.threads")
+_MODEL = ("pairing.model", "pairing.dtype", "device", "torch_quantization", "sweep.threads")
 _SWEPT = (
     *_MODEL,
     "pairing.layer",
@@ -113,6 +113,8 @@ USES: dict[str, tuple[str, ...]] = {
     ),
     "verify": (
         *_MODEL,
+        "backend",
+        "quantization",
         "pairing.layer",
         "pairing.sae.source",
         "pairing.sae.path",

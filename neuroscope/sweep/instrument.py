@@ -28,7 +28,7 @@ def load_instrument(
     pairing = settings.pairing
     source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
     model, tokenizer = load_model(
-        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
+        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.torch_quantization
     )
     backend = TorchBackend(model, tokenizer, pairing.layer)
     weights = _sae_file(sae)
@@ -74,6 +74,6 @@ def _conditions(settings: Settings, model: Any) -> dict[str, Any]:
         "outlier_norm": settings.sweep.outlier_norm,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": model.device.type,
-        "quantization": settings.quantization,
+        "quantization": settings.torch_quantization,
         **library_versions(),
     }

@@ -33,7 +33,7 @@ def train_sae(settings: Settings, *, corpus: Path, output: Path, work: Path) -> 
     pairing, wanted = settings.pairing, settings.training
     source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
     model, tokenizer = load_model(
-        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.quantization
+        source.path, device=settings.device, dtype=pairing.dtype, quantization=settings.torch_quantization
     )
     options = settings.sweep
     made_from = json.dumps(

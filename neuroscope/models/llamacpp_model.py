@@ -1,0 +1,84 @@
+"""A GGUF file opened by llama.cpp: the weights and what the file says of itself."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroscope.errors import ModelError
+from neuroscope.models.gguf_types import FILE_TYPES
+from neuroscope.models.llamacpp_library import llama, said
+
+VALUE_BYTES = 256
+
+
+@dataclass(eq=False)
+class OpenModel:
+    """Weights in memory; `close` frees them, after every context of theirs."""
+
+    pointer: Any
+    vocabulary: int
+    width: int
+    layers: int
+    context_length: int
+    architecture: str
+    is_recurrent: bool
+    end_ids: frozenset[int]
+
+    def close(self) -> None:
+        if self.pointer:
+            llama().llama_model_free(self.pointer)
+            self.pointer = None
+
+
+def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
+    """The model at `path`. Raises ModelError for what is not a causal language model in a whole GGUF file."""
+    library = llama()
+    pointer = _load(path, n_gpu_layers=-1 if gpu and library.llama_supports_gpu_offload() else 0)
+    vocab = library.llama_model_get_vocab(pointer)
+    vocabulary = library.llama_vocab_n_tokens(vocab)
+    model = OpenModel(
+        pointer=pointer,
+        vocabulary=vocabulary,
+        width=library.llama_model_n_embd(pointer),
+        layers=library.llama_model_n_layer(pointer),
+        context_length=library.llama_model_n_ctx_train(pointer),
+        architecture=_text(pointer, "general.architecture") or "unknown",
+        is_recurrent=library.llama_model_is_recurrent(pointer) or library.llama_model_is_hybrid(pointer),
+        end_ids=frozenset(token for token in range(vocabulary) if library.llama_vocab_is_eog(vocab, token)),
+    )
+    if library.llama_model_has_encoder(pointer) or not library.llama_model_has_decoder(pointer):
+        model.close()
+        raise ModelError(f"{path} ({model.architecture}) is no causal language model: nothing can be generated.")
+    return model
+
+
+def declared_type(path: Path) -> str:
+    """The number type that a GGUF file says it is in, `other` for one that is not known here. Raises as `open_model`."""
+    pointer = _load(path, vocab_only=True)
+    try:
+        number = _text(pointer, "general.file_type") or ""
+    finally:
+        llama().llama_model_free(pointer)
+    return next((name for name, known in FILE_TYPES.items() if str(known) == number), "other")
+
+
+def _load(path: Path, **fields: Any) -> Any:
+    library = llama()
+    wanted = library.llama_model_default_params()
+    for name, value in fields.items():
+        setattr(wanted, name, value)
+    said()
+    pointer = library.llama_model_load_from_file(str(path).encode(), wanted)
+    if not pointer:
+        raise ModelError(f"llama.cpp cannot load {path}: {said()}. Fetch or convert the file anew.")
+    return pointer
+
+
+def _text(pointer: Any, key: str) -> str | None:
+    """A value of the file's metadata as text."""
+    buffer = ctypes.create_string_buffer(VALUE_BYTES)
+    length = llama().llama_model_meta_val_str(pointer, key.encode(), buffer, VALUE_BYTES)
+    return None if length < 0 else buffer.value.decode(errors="replace")

@@ -1,0 +1,50 @@
+"""From a model's files to a backend: the one place that knows which there are."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuroscope.errors import ModelError
+from neuroscope.models.llamacpp import LlamaCppBackend
+from neuroscope.models.llamacpp_file import gguf_file
+from neuroscope.models.llamacpp_model import declared_type
+from neuroscope.models.loading import load_model, load_tokenizer, pick_device
+from neuroscope.models.torch_backend import TorchBackend
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Opened:
+    """A model that is ready to run."""
+
+    backend: TorchBackend | LlamaCppBackend
+    tokenizer: Any
+    numbers: str
+    """What its weights are kept in: float32, q4_1."""
+
+
+def open_backend(
+    path: Path, layer: int, *, backend: str, device: str, dtype: str, quantization: str
+) -> Opened:
+    """The model at `path`, a folder or GGUF file, by `torch` or `llamacpp`. Raises ModelError."""
+    if backend == "llamacpp":
+        return _open_gguf(path, layer, device, quantization)
+    model, tokenizer = load_model(path, device=device, dtype=dtype, quantization=quantization)
+    return Opened(TorchBackend(model, tokenizer, layer), tokenizer, str(model.dtype).removeprefix("torch."))
+
+
+def _open_gguf(path: Path, layer: int, device: str, quantization: str) -> Opened:
+    file = gguf_file(path, quantization)
+    backend = LlamaCppBackend(file, layer, device=pick_device(device))
+    tokenizer = load_tokenizer(path)
+    if len(tokenizer) > backend.vocabulary:
+        backend.close()
+        raise ModelError(
+            f"The tokenizer of {path} has {len(tokenizer)} tokens, the model {backend.vocabulary}: they do not "
+            "belong together. Fetch or convert the file anew."
+        )
+    return Opened(backend, tokenizer, declared_type(file))
