@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from neuroscope.errors import ModelError
 from neuroscope.models.hooks import decoder_layers
-from neuroscope.models.packed import PLAIN, PackedLinear
+from neuroscope.models.packed import PackedLinear
+from neuroscope.models.packed_kernels import PLAIN
 
 QUANTIZATIONS = {"none": 0, "int8": 8, "int4": 4}
 """Name -> bits; 0 leaves the weights as they are."""

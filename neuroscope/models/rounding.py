@@ -1,7 +1,7 @@
 """Weights [N, K] as whole numbers of 8 or 4 bits: `values * scales + zeros`, a scale and a zero for each group.
 
-Scales and zeros are bfloat16, as the kernels in `packed` read them; values are rounded against those, so that what
-bfloat16 took from a scale is not lost in the weights. NaN stays NaN: the group has a NaN scale.
+Scales and zeros are bfloat16, as torch's kernels read them; values are rounded against those, so that what bfloat16
+took from a scale is not lost in the weights. NaN stays NaN: the group has a NaN scale.
 """
 
 from __future__ import annotations

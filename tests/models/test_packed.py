@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from neuroscope.errors import ModelError
 from neuroscope.models import packed
 from neuroscope.models.loading import load_model
-from neuroscope.models.packed import KERNELS, PLAIN, PackedLinear, SideBySide
+from neuroscope.models.packed import PackedLinear, SideBySide
+from neuroscope.models.packed_kernels import KERNELS, PLAIN
 from neuroscope.models.quantization import bits_of, pack_linear_layers
 from neuroscope.models.rounding import INT4_GROUP, rounded
 
