@@ -155,3 +155,13 @@ class SideBySide(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([part(x) for part in self.parts], -1)
+
+
+def rounds_to(model: Any) -> torch.dtype:
+    """What activations are rounded to on their way: bfloat16 where layers have a kernel, else the model's dtype.
+
+    Two right ways to one residual differ by as much as this dtype's rounding makes, grown over the layers.
+    """
+    packed = any(isinstance(layer, PackedLinear) and layer.kernel != PLAIN for layer in model.modules())
+    dtype: torch.dtype = torch.bfloat16 if packed else model.dtype
+    return dtype

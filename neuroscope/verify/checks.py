@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from neuroscope.models.hooks import decoder_layers, final_norm
+from neuroscope.models.packed import rounds_to
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.verification import Check, Fidelity
@@ -108,13 +109,14 @@ def cache(subject: Subject) -> Check:
     backend.rewind(0)
     whole = backend.forward(ids).residual
     backend.rewind(0)
-    limit = CACHE_TOLERANCE.get(whole.dtype, 0.05)
+    dtype = rounds_to(subject.model)
+    limit = CACHE_TOLERANCE.get(dtype, 0.05)
     difference = relative(steps.float(), whole.float())
     return _judge(
         "cache",
         difference <= limit,
         difference,
-        f"<= {limit:g} relative ({str(whole.dtype).removeprefix('torch.')})",
+        f"<= {limit:g} relative ({str(dtype).removeprefix('torch.')})",
         "Residuals of cached decoding against one pass over the whole text.",
         "Usually wrong positions or an attention mask that the cache does not keep.",
     )

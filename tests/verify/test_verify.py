@@ -293,3 +293,21 @@ def test_the_hook_is_checked_at_the_first_and_at_the_last_layer_of_every_family(
         wrong.__dict__["windows"] = right.windows
         wrong.backend.residuals = TorchBackend(model, tokenizer, last - layer).residuals  # type: ignore[method-assign]
         assert checks.hook(wrong).verdict == "off"
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt2"])
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_cached_decoding_of_packed_weights_is_judged_by_what_their_kernels_round_to(
+    family: str, quantization: str, tmp_path: Path
+) -> None:
+    model, tokenizer = load_model(
+        save_family(family, tmp_path), device="cpu", dtype="float32", quantization=quantization
+    )
+    packed = Subject(model, TorchBackend(model, tokenizer, 2), None, None, {})  # type: ignore[arg-type]
+    packed.__dict__["windows"] = [list(range(10, 40))]
+    found = checks.cache(packed)
+    assert found.verdict == "ok"
+    assert found.limit == "<= 0.05 relative (bfloat16)"
+    stale = stale_cache(packed)
+    stale.__dict__["windows"] = packed.windows
+    assert checks.cache(stale).verdict == "off"
