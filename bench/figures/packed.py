@@ -14,6 +14,7 @@ import torch
 import neuroscope
 from bench.figure import Figure, ratio
 from neuroscope.engine import Engine, Sampling
+from neuroscope.models.token_ids import TokenIds
 
 PAIRING = "smollm2-135m"
 PROMPT = 64
@@ -59,7 +60,7 @@ def generated(model: Any, ids: list[int]) -> float:
 def decoded(engine: Engine, ids: list[int]) -> float:
     """Seconds a token of the engine, greedy, features and all."""
     times = []
-    for _ in engine.generate(engine.prepare(ids), Sampling(max_tokens=TOKENS, temperature=0)):
+    for _ in engine.generate(engine.prepare(TokenIds(ids)), Sampling(max_tokens=TOKENS, temperature=0)):
         times.append(time.perf_counter())
     return (times[-1] - times[0]) / (len(times) - 1)
 

@@ -19,6 +19,9 @@ from neuroscope.models.rounding import BLOCK, Rounded, rounded
 WRONG = 0.02
 """A kernel whose product differs by more than this share is not used; rounding to bfloat16 makes some 0.004."""
 
+CHECKED = 7
+"""Rows that a kernel is tried on, the first by itself: kernels have other loops for one row than for more."""
+
 
 def _product_dtype(x: Tensor) -> torch.dtype:
     """x's own, but where a processor has no instructions for 16 bits float32 is four times faster."""
@@ -121,11 +124,12 @@ class PackedLinear(nn.Module):
         return out.to(x.dtype)
 
     def is_right(self, weights: Rounded) -> bool:
-        """Whether the kernel gives the product of these weights with one row; NaN where that is NaN."""
+        """Whether the kernel gives the product of these weights with one row and several; NaN where that is NaN."""
         device = weights.values.device
-        x = torch.linspace(-1, 1, self.in_features, device=device).add_(0.01).cos().bfloat16().unsqueeze(0)
+        numbers = torch.linspace(0, 100, CHECKED * self.in_features, device=device)
+        x = numbers.sin().bfloat16().view(CHECKED, -1)
         known = PackedLinear(PLAIN, *PLAIN.pack(weights), None, self.in_features)._dequantised(x.float())
-        got = self._multiply(x, self.packed, self.scales).float()
+        got = torch.cat([self._multiply(part, self.packed, self.scales) for part in (x[:1], x[1:])]).float()
         sound = known.isfinite()
         if got.shape != known.shape or not torch.equal(sound, got.isfinite()):
             return False
