@@ -1,6 +1,7 @@
 """Decoding with weights of 8 and 4 bits, and the SAE beside it, against `generate` with the same model in float32.
 
-Seconds from the first token of an answer to its last: both sides have run the prompt by then.
+What is promised is 3 for one of the two: int4, which is the faster. Seconds from the first token of an answer to its
+last: both sides have run the prompt by then.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def generated(model: Any, ids: list[int]) -> float:
 def decoded(engine: Engine, ids: list[int]) -> float:
     """Seconds a token of the engine, greedy, features and all."""
     times = []
-    for _ in engine.generate(engine.prepare(TokenIds(ids)), Sampling(max_tokens=TOKENS, temperature=0)):
+    for _ in engine.generate(
+        engine.prepare(TokenIds(tuple(ids))), Sampling(max_tokens=TOKENS, temperature=0)
+    ):
         times.append(time.perf_counter())
     return (times[-1] - times[0]) / (len(times) - 1)
 
@@ -86,7 +89,7 @@ def measure(rounds: int) -> list[Figure]:
                 "transformers' generate in float32",
                 ratio(pairs),
                 "x",
-                at_least=3,
+                at_least=3 if quantization == "int4" else None,
                 details={"generate_ms": round(ms[0], 1), "decode_ms": round(ms[1], 1)},
             )
         )
