@@ -39,6 +39,7 @@ GEMMA = {
     "intermediate_size": 9216,
     "vocab_size": 256_000,
 }
+PROMPT = list(range(2, 10))
 LAYER = 20
 WIDTH = 16_384
 L0 = 70
@@ -122,7 +123,7 @@ class Numbers:
     vocabulary = GEMMA["vocab_size"]
 
     def encode_text(self, text: str) -> Prompt:
-        return Prompt(list(range(2, 10)), [True] * 8)
+        return Prompt(PROMPT, [True] * len(PROMPT))
 
     def token_bytes(self, token: int) -> bytes:
         return f" {token}".encode()
@@ -185,19 +186,25 @@ def random_gemma() -> Any:
     return model
 
 
-def residuals(backend: TorchBackend) -> Iterator[Tensor]:
-    for token in range(100, 132):
-        yield backend.forward([token * 1000]).residual[-1].float()
+def answer_residuals(backend: TorchBackend) -> Iterator[Tensor]:
+    """Of the answer that is measured: greedy, after the one prompt there is."""
+    forward = backend.forward(PROMPT)
+    for _ in range(GEMMA_TOKENS):
+        forward = backend.forward([int(forward.logits.argmax())])
+        yield forward.residual.float()
     backend.rewind(0)
 
 
 def random_sae(backend: TorchBackend) -> SparseAutoencoder:
-    """Unit columns, and one threshold that L0 features of a token pass."""
+    """Unit columns, and one threshold that L0 features of the median token pass."""
     generator = torch.Generator().manual_seed(1)
     W_enc = torch.randn(backend.d_model, WIDTH, generator=generator)
     W_enc /= W_enc.norm(dim=0)
-    pre = torch.stack(list(residuals(backend))) @ W_enc
-    threshold = pre.topk(L0, dim=1).values[:, -1].median()
+    pre = torch.cat(list(answer_residuals(backend))) @ W_enc
+    between = (
+        pre.topk(L0 + 1, dim=1).values[:, -2:].mean(1)
+    )  # on no pre-activation, where rounding would decide
+    threshold = between.median()
     W_dec = W_enc.T.contiguous()
     return SparseAutoencoder(
         W_enc, torch.zeros(WIDTH), threshold.expand(WIDTH).clone(), W_dec, torch.zeros(backend.d_model)
