@@ -146,13 +146,20 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
 def _insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, parquet: Path) -> None:
     """Bulk-load through a Parquet file: DuckDB reads Polars' own memory only where pyarrow is installed."""
     known = [column.name for column in table.columns if column.name in frame.columns]
-    frame.select(known).write_parquet(parquet, compression="lz4")
+    _in_order(frame.select(known), table.order).write_parquet(parquet, compression="lz4")
     names = ", ".join(f'"{name}"' for name in known)
     connection.execute(
-        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM read_parquet({quote(str(parquet))}) "
-        f"ORDER BY {', '.join(table.order)}"
+        f"INSERT INTO {table.name} ({names}) SELECT {names} FROM read_parquet({quote(str(parquet))})"
     )
     parquet.unlink()
+
+
+def _in_order(frame: pl.DataFrame, order: Sequence[str]) -> pl.DataFrame:
+    """Sorted here: DuckDB would copy every row, texts and windows too, into memory of its own for it."""
+    names, downwards = zip(
+        *((name.removesuffix(" DESC"), name.endswith(" DESC")) for name in order), strict=True
+    )
+    return frame.sort(names, descending=downwards, nulls_last=True, maintain_order=True)
 
 
 def _check(database: Path, counts: Mapping[str, int]) -> None:
