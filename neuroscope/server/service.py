@@ -74,9 +74,14 @@ class Service:
 
     def load(self, load: Load) -> Loaded:
         """Load away from the hub; until it is done `loaded` raises. Whatever `load` raises is raised here."""
-        loaded = self.model_thread.call(load, self._enter_stage)
-        self._use(loaded)
-        self.model_thread.call(_set_apart)
+        if self._loaded is None:  # later there are answers meanwhile, and loading may hang
+            gc.disable()  # a fifth of the start would be looking for garbage among what stays
+        try:
+            loaded = self.model_thread.call(load, self._enter_stage)
+            self._use(loaded)
+            self.model_thread.call(_set_apart)
+        finally:
+            gc.enable()
         self.sickness = None
         self.stage = "ready"
         return loaded
