@@ -1,12 +1,15 @@
 """A results folder of any width, made up: the Parquet files that the last stage reads, of realistic sizes.
 
 Tokens are drawn from the model's real vocabulary, frequent ones often, so that texts have the lengths of texts. Nothing
-in it was measured; the same seed makes the same files.
+in it was measured; the same seed makes the same files. As a program: builds the database of a folder's inputs.
 """
 
 from __future__ import annotations
 
 import json
+import resource
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,27 +62,34 @@ def write_inputs(folder: Path, fingerprint: Fingerprint) -> dict[str, Any]:
         **{source: _labels(d_sae, source, random) for source in SOURCES},
         **{f"{source}.states": _states(d_sae, source) for source in SOURCES},
     }
-    paths = {name: folder / f"{name}.parquet" for name in frames}
     for name, frame in frames.items():
-        frame.write_parquet(paths[name])
-    report = folder / "sweep.json"
+        frame.write_parquet(folder / f"{name}.parquet")
     strata = {name: {"tokens": TOKENS} for name in STRATA}
-    report.write_text(json.dumps({"fingerprint": fingerprint.to_dict(), "strata": strata}))
-    files = {name: paths[name] for name in ("stats", "examples", "neighbours", "scores", "logits")}
+    report = {"fingerprint": fingerprint.to_dict(), "strata": strata}
+    (folder / "sweep.json").write_text(json.dumps(report))
+    return inputs_in(folder)
+
+
+def inputs_in(folder: Path) -> dict[str, Any]:
+    """What `write_inputs` has left there."""
+    one_each = ("stats", "examples", "neighbours", "scores", "logits")
     return {
-        **files,
-        "report": report,
-        "labels": [paths[source] for source in SOURCES],
-        "states": [paths[f"{source}.states"] for source in SOURCES],
+        **{name: folder / f"{name}.parquet" for name in one_each},
+        "report": folder / "sweep.json",
+        "labels": [folder / f"{source}.parquet" for source in SOURCES],
+        "states": [folder / f"{source}.states.parquet" for source in SOURCES],
         "labels_json": folder / "labels.json",
     }
 
 
-def make_results(folder: Path, fingerprint: Fingerprint) -> Path:
-    """results.duckdb and its manifest in `folder`."""
+def build(folder: Path) -> dict[str, float]:
+    """results.duckdb of the inputs in `folder`; the seconds it took, and the process' largest memory."""
     output = folder / "results.duckdb"
-    build_results(settings_in(folder), output=output, **write_inputs(folder, fingerprint))
-    return output
+    began = time.perf_counter()
+    build_results(settings_in(folder), output=output, **inputs_in(folder))
+    taken = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"seconds": taken, "peak_mb": peak / 1e6, "file_mb": output.stat().st_size / 1e6}
 
 
 def fingerprint(d_sae: int) -> Fingerprint:
@@ -221,3 +231,7 @@ def _scores(d_sae: int, random: np.random.Generator) -> pl.DataFrame:
         )
     ]
     return pl.DataFrame(rows, schema=SCORES, orient="row")
+
+
+if __name__ == "__main__":
+    print(json.dumps(build(Path(sys.argv[1]))))

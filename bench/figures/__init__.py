@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("instrument", "packed", "sweep", "rivals", "prefix")
+NAMES: tuple[str, ...] = ("instrument", "packed", "sweep", "rivals", "prefix", "start", "results")
