@@ -18,7 +18,8 @@ from neuroscope import store
 from neuroscope.errors import ArtefactError
 from neuroscope.labels import Label
 from neuroscope.stats import CalibrationStats, FeatureStats
-from neuroscope.store import FeatureLabel, Results, build, open_results
+from neuroscope.store import FeatureLabel, Results, build, frames, open_results
+from neuroscope.store.schema import TABLES
 from neuroscope.sweep.merging import stats_frame
 
 D_SAE = 6
@@ -175,6 +176,28 @@ def test_windows_are_arrays_of_25_with_null_where_the_text_ends(path: Path) -> N
 def test_texts_of_an_example_join_characters_that_span_tokens(path: Path) -> None:
     rows = query(path, "SELECT text_before, token, text_after FROM examples ORDER BY feature, kind")
     assert rows == [("", "\0", ""), (" thecat", "😀", "é\n"), ("שלום" * 12, "שלום", "שלום" * 12)]
+
+
+def test_texts_are_the_joined_bytes_however_many_windows_are_joined_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = np.random.default_rng(1).integers(-1, len(TOKENS), (7, 12)).astype(np.int32)
+    ids[3] = -1
+    joined = [b"".join(TOKENS[i] for i in row if i >= 0) for row in ids]
+    for at_once in (1, 3, 100):
+        monkeypatch.setattr(frames, "ROWS_AT_ONCE", at_once)
+        assert frames._texts(ids, TOKENS).to_list() == [text.decode("utf-8", "replace") for text in joined]
+
+
+def test_rows_are_stored_in_their_tables_order(tmp_path: Path) -> None:
+    connection = duckdb.connect(str(build_small(tmp_path, examples=examples().reverse())), read_only=True)
+    for table in TABLES:
+        stored = connection.execute(f"SELECT * FROM {table.name} ORDER BY rowid").fetchall()
+        ordered = connection.execute(
+            f"SELECT * FROM {table.name} ORDER BY {', '.join(table.order)}"
+        ).fetchall()
+        assert stored == ordered, table.name
+    connection.close()
 
 
 def test_a_token_of_half_a_character_shows_the_replacement_sign(path: Path) -> None:

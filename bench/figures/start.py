@@ -7,6 +7,7 @@ folder in the same dtype, and ends. Everything is in the page cache.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import yaml
 from serving import ROOT, free_ports, launch, write_config
@@ -91,7 +93,7 @@ def ready_s(config: Path, port: int) -> float:
     began = time.perf_counter()
     process = launch(config, "neuroscope.wsgi", log, env=THREADS)
     try:
-        while not is_ready(port):
+        while (told := readiness(port)) is None:
             if process.poll() is not None or time.perf_counter() - began > PATIENCE_S:
                 raise SystemExit(f"The server does not become ready:\n{log.read_text(errors='replace')}")
             time.sleep(LOOK_S)
@@ -99,18 +101,20 @@ def ready_s(config: Path, port: int) -> float:
     finally:
         process.terminate()
         process.wait()
-    if "labels" not in log.read_text(errors="replace"):
-        raise SystemExit("The server has not found its results.")
+    if told["degraded"]:
+        raise SystemExit(f"The server has not loaded everything: {told['degraded']}")
     return taken
 
 
-def is_ready(port: int) -> bool:
+def readiness(port: int) -> dict[str, Any] | None:
+    """What /readyz says with 200; None before."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
+        answer = connection.getresponse()
+        return dict(json.loads(answer.read())) if answer.status == 200 else None
     except OSError:
-        return False
+        return None
     finally:
         connection.close()
 
