@@ -2,4 +2,13 @@
 
 from __future__ import annotations
 
-NAMES: tuple[str, ...] = ("instrument", "packed", "sweep", "rivals", "prefix", "start", "results")
+NAMES: tuple[str, ...] = (
+    "instrument",
+    "packed",
+    "sweep",
+    "rivals",
+    "prefix",
+    "start",
+    "results",
+    "subscribers",
+)

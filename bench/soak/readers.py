@@ -14,7 +14,9 @@ import sys
 import time
 from array import array
 from collections import Counter
-from typing import Any
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from bench.soak.limits import raise_open_files
 
@@ -27,6 +29,31 @@ FEW_BYTES = 4096
 """Receive buffer of a client that does not read, so that its end fills soon."""
 AT_ONCE = 200
 """Connections asked for before the first of them is answered."""
+
+
+class Events(NamedTuple):
+    """What one piece of a stream says."""
+
+    first: int | None
+    """Sequence number of the first event; None when there is none."""
+    newest: int
+    gaps: int
+    counts: tuple[tuple[bytes, int], ...]
+    last: bytes
+    clocks: tuple[float, ...]
+
+
+@lru_cache(maxsize=64)
+def events(data: bytes) -> Events:
+    """Readers of one setting get the very same bytes, which need to be understood once only."""
+    found = EVENT.findall(data)
+    numbers = [int(sequence) for _, sequence, _ in found]
+    if not found:
+        return Events(None, 0, 0, (), b"", ())
+    gaps = sum(later != earlier + 1 for earlier, later in pairwise(numbers))
+    counts = tuple(Counter(name for name, _, _ in found).items())
+    clocks = tuple(float(clock) for _, _, clock in found if clock)
+    return Events(numbers[0], numbers[-1], gaps, counts, found[-1][0], clocks)
 
 
 class Reader:
@@ -57,13 +84,15 @@ class Reader:
             if start is None:
                 return
             self.newest = int(start[1])
-        for name, sequence, clock in EVENT.findall(data, 0, end):
-            self.gaps += int(sequence) != self.newest + 1
-            self.newest = int(sequence)
-            self.counts[name] += 1
-            self.last = name
-            if clock:
-                delays.append(now - float(clock))
+        found = events(data[:end])
+        if found.first is None:
+            return
+        self.gaps += found.gaps + (found.first != self.newest + 1)
+        self.newest, self.last = found.newest, found.last
+        for name, count in found.counts:
+            self.counts[name] += count
+        for clock in found.clocks:
+            delays.append(now - clock)
 
 
 class Crowd:
