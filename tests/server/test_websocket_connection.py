@@ -10,9 +10,12 @@ import pytest
 from gevent import socket
 from raw_websocket import CLOSE, PING, TEXT, frame
 from simple_websocket import ConnectionClosed, Server
+from wsproto import ConnectionType
+from wsproto.connection import Connection
+from wsproto.events import TextMessage
 
 from neuroscope.server import websocket
-from neuroscope.server.websocket import Line, handed_over, server_options
+from neuroscope.server.websocket import Line, framed, handed_over, server_options
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
@@ -212,3 +215,32 @@ def test_a_ping_that_is_due_while_the_end_is_awaited_does_no_harm(
     assert ws.thread.successful()
     assert ended == [True]
     assert frames(ends[1].recv(1000))[-1] == (CLOSE, b"\x03\xe9")
+
+
+@pytest.mark.parametrize("length", [0, 1, 125, 126, 65_535, 65_536, 100_000])
+def test_a_frame_made_for_all_is_the_one_made_for_each(length: int) -> None:
+    text = "x" * length
+    assert framed(text.encode()) == Connection(ConnectionType.SERVER).send(TextMessage(data=text))
+
+
+def test_nobody_speaks_into_a_message_that_was_taken_in_part(
+    ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "SEND_BUFFER", 4096)
+    ws, line, _ = connect(ends, 1000)
+    message = framed(b"a" * 60_000)
+    sent = line.offer(message)
+    assert 0 < sent < len(message)
+    with pytest.raises(BlockingIOError):
+        line.offer(message)
+    speaking = gevent.spawn(ws.send, "b" * 10)
+    finishing = gevent.spawn(line.finish_offer, memoryview(message)[sent:])
+    received = b""
+    while len(received) < len(message) + 12:
+        received += ends[1].recv(20_000)
+    gevent.joinall([speaking, finishing])
+    assert frames(received) == [(TEXT, b"a" * 60_000), (TEXT, b"b" * 10)]
+    assert line.offer(framed(b"c")) == 3
+    line.finish()
+    with pytest.raises(BlockingIOError):
+        line.offer(framed(b"d"))
