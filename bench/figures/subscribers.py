@@ -46,7 +46,7 @@ def processor_s(process: psutil.Process) -> float:
 def hear(server: Server, count: int) -> Heard:
     """One answer. What comes and goes before and after it is not measured."""
     wait_until(lambda: server.get("/readyz").json()["subscribers"] == 0, what="an empty stream")
-    with Crowd(server, count, seconds=PATIENCE_S, queries=SETTINGS) as crowd:
+    with Crowd(server, count, seconds=5 * PATIENCE_S, queries=SETTINGS) as crowd:
         readers = psutil.Process(crowd.process.pid)
         (worker,) = psutil.Process(server.process.pid).children()
         before = processor_s(worker), processor_s(readers)
