@@ -19,6 +19,8 @@ LEAST_SPEED = 0.95
 BURST = "w " * 200
 """Some 200 kB of events, as fast as they can be made."""
 MOST_BURSTS = 100
+SETTLING_S = 0.2
+"""For what was said last to be written to everyone: events may come a moment after the answer."""
 WORK = "[work=80] "
 """Some 15 ms of arithmetic a token: a fast model's speed, and slowed by whatever takes the processor."""
 SETTINGS = (
@@ -81,6 +83,7 @@ def fill(server: Server, silent: int) -> None:
     held = -1.0
     for _ in range(MOST_BURSTS):
         speak(server, BURST)
+        time.sleep(SETTLING_S)
         waiting = unsent(server)
         if len(waiting) == silent and sum(waiting.values()) <= held * 1.01:
             return

@@ -83,7 +83,9 @@ class Fanout:
                 gevent.sleep(0)  # whoever waits for an answer of its own goes first
                 started = time.monotonic()
                 self._send_until(min(self.stream.newest, self._done + BATCH))
-                gevent.sleep(min((time.monotonic() - started) * PAUSES, LONGEST_PAUSE_S))
+                took = time.monotonic() - started
+                is_behind = self.stream.newest - self._done >= BATCH
+                gevent.sleep(0 if is_behind else min(took * PAUSES, LONGEST_PAUSE_S))
         finally:
             self._greenlet = None
 
