@@ -134,6 +134,7 @@ def assemble(settings: Settings, enter_stage: Callable[[str], None] = lambda _st
         device=settings.device,
         dtype=pairing.dtype,
         quantization=settings.quantization,
+        decode_step=settings.serve.decode_step,
     )
     backend, tokenizer = opened.backend, opened.tokenizer
     enter_stage("loading the SAE")

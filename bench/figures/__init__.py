@@ -4,6 +4,7 @@ from __future__ import annotations
 
 NAMES: tuple[str, ...] = (
     "instrument",
+    "decode",
     "packed",
     "sweep",
     "rivals",

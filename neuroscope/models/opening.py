@@ -28,13 +28,22 @@ class Opened:
 
 
 def open_backend(
-    path: Path, layer: int, *, backend: str, device: str, dtype: str, quantization: str
+    path: Path,
+    layer: int,
+    *,
+    backend: str,
+    device: str,
+    dtype: str,
+    quantization: str,
+    decode_step: str = "auto",
 ) -> Opened:
     """The model at `path`, a folder or GGUF file, by `torch` or `llamacpp`. Raises ModelError."""
     if backend == "llamacpp":
         return _open_gguf(path, layer, device, quantization)
     model, tokenizer = load_model(path, device=device, dtype=dtype, quantization=quantization)
-    return Opened(TorchBackend(model, tokenizer, layer), tokenizer, str(model.dtype).removeprefix("torch."))
+    opened = TorchBackend(model, tokenizer, layer, decode=decode_step)
+    _ = opened.decode  # settled now, and not while somebody waits for an answer
+    return Opened(opened, tokenizer, str(model.dtype).removeprefix("torch."))
 
 
 def _open_gguf(path: Path, layer: int, device: str, quantization: str) -> Opened:

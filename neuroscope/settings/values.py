@@ -224,6 +224,7 @@ class Serve:
     log_format: str
     log_level: str
     log_prompts: bool
+    decode_step: str
     prefix_cache_mb: int
 
 
