@@ -1,7 +1,7 @@
 """Decoding, one token after another, against `generate` of transformers on the same weights in float32.
 
-Timed is a greedy answer of 64 tokens to a prompt of 64, from its first token to its last, so the prompt's own pass is in
-neither. Ours is the whole loop of the engine: forward pass, sampling, SAE with `fvu`, text. `generate` runs with the
+Timed is a greedy answer of 64 tokens to a prompt of 64, from its first token to its last, so the prompt's own pass is
+in neither. Ours is the whole loop of the engine: forward pass, sampling, SAE with `fvu`, text. `generate` runs with the
 model's own cache and hands each token to a streamer. Both are to give the same ids in float32.
 """
 
