@@ -174,6 +174,22 @@ def test_a_step_that_gives_other_numbers_is_not_used(load: Load) -> None:
         _ = TorchBackend(model, None, LAYER, decode="lean").decode
 
 
+def test_a_step_that_fails_is_not_used(load: Load) -> None:
+    """Here on a linear layer that wants the batch the model's own pass gives it."""
+
+    class Batched(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.dim() != 3:
+                raise RuntimeError("not a batch")
+            return super().forward(x)
+
+    model = load("llama")
+    decoder(model).layers[1].mlp.up_proj.__class__ = Batched
+    backend = TorchBackend(model, None, LAYER)
+    assert str(backend.decode) == "model (the lean step fails: not a batch)"
+    assert backend.forward([20]).logits.shape == (VOCABULARY,)
+
+
 def test_layers_of_an_unknown_class_are_left_to_the_model(load: Load) -> None:
     model = load("llama")
     layers = decoder(model).layers
