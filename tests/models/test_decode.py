@@ -13,11 +13,13 @@ import torch
 from fakes.families import CONTEXT, FAMILIES, VOCABULARY, WINDOW, save_family
 from torch import Tensor, nn
 
+from neuroscope import settings, sources
 from neuroscope.errors import ModelError
 from neuroscope.models import decode, kernels
 from neuroscope.models.hooks import decoder, residual_at
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
+from neuroscope.sae import load_sae
 
 Load = Callable[..., Any]
 TOLERANCE = {"float32": 2e-5, "bfloat16": 0.16}
@@ -222,3 +224,26 @@ def test_a_slow_step_is_not_used_unless_it_is_asked_for(load: Load) -> None:
 def test_a_mode_that_is_not_known_is_refused(load: Load) -> None:
     with pytest.raises(ModelError, match=r"decode 'fast' is not known\. Use auto, lean, model"):
         _ = TorchBackend(load("llama"), None, LAYER, decode="fast").decode
+
+
+def test_the_embedded_model_answers_alike_with_the_same_features() -> None:
+    """Greedy tokens identical; features too, but for those whose value is within 0.01 of their threshold."""
+    configured = settings.load("smollm2-135m")
+    pairing = configured.pairing
+    model, tokenizer = load_model(sources.resolve(pairing.model).path, device="cpu", dtype="float32")
+    sae = load_sae(sources.resolve(pairing.sae.uri).path, device="cpu")
+    answers = []
+    for mode in ("lean", "model"):
+        backend = TorchBackend(model, tokenizer, pairing.layer, decode=mode)
+        forward = backend.forward(tokenizer("The history of the city of Paris begins with").input_ids)
+        ids, pre = [], []
+        for _ in range(12):
+            ids.append(int(forward.logits.argmax()))
+            forward = backend.forward(ids[-1:])
+            pre.append(forward.residual.float() @ sae.W_enc + sae.b_enc - sae.threshold)
+        answers.append((ids, torch.cat(pre)))
+    (ids, lean), (expected_ids, own) = answers
+    assert ids == expected_ids
+    clear = own.abs() > 0.01
+    assert torch.equal((lean > 0)[clear], (own > 0)[clear])
+    assert clear.double().mean() > 0.99
