@@ -6,8 +6,9 @@ takes is BLOCK_CELLS times 5 bytes (a float32 and a truth value) whatever the wi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -55,13 +56,13 @@ def _fired(sae: SparseAutoencoder, x: Tensor, cells: int) -> tuple[Tensor, Tenso
     """Firings per row, features and values of x [rows, d_in]."""
     normed, _ = INPUT_NORMS[sae.input_norm](x.float())
     find = _above_threshold if sae.k is None else _largest
-    row, feature, value = find(sae, normed, max(1, min(sae.d_sae, cells // len(x))))
+    row, feature, value = find(sae, normed, cells)
     return torch.bincount(row, minlength=len(x)), feature.to(torch.int32), value
 
 
-def _above_threshold(sae: SparseAutoencoder, normed: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _above_threshold(sae: SparseAutoencoder, normed: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
     found = []
-    for first, pre, silent in _blocks(sae, normed, width):
+    for first, pre, silent in _blocks(sae, normed, cells):
         cell = torch.nonzero(silent.logical_not_().view(-1)).squeeze(1)
         row, feature = cell // pre.shape[1], cell % pre.shape[1] + first
         found.append((row, feature, pre.view(-1)[cell]))
@@ -72,12 +73,12 @@ def _above_threshold(sae: SparseAutoencoder, normed: Tensor, width: int) -> tupl
     return row, feature, value
 
 
-def _largest(sae: SparseAutoencoder, normed: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _largest(sae: SparseAutoencoder, normed: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor]:
     """The k largest of each row: those of the blocks so far against those of the next."""
     k = sae.k or 1
     values = normed.new_zeros((len(normed), 0))
     features = torch.zeros((len(normed), 0), dtype=torch.int64, device=normed.device)
-    for first, pre, silent in _blocks(sae, normed, width):
+    for first, pre, silent in _blocks(sae, normed, cells):
         best, at = pre.masked_fill_(silent, 0.0).topk(min(k, pre.shape[1]))
         values, features = torch.cat([values, best], 1), torch.cat([features, at + first], 1)
         values, kept = values.topk(min(k, values.shape[1]))
@@ -88,12 +89,27 @@ def _largest(sae: SparseAutoencoder, normed: Tensor, width: int) -> tuple[Tensor
     return row, features[row, column], values[row, column]
 
 
-def _blocks(sae: SparseAutoencoder, normed: Tensor, width: int) -> Any:
+def _blocks(sae: SparseAutoencoder, normed: Tensor, cells: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """(first feature, pre [rows, features], where relu and threshold leave nothing), each valid until the next."""
-    buffer = normed.new_empty(len(normed) * width)
+    width = max(1, min(sae.d_sae, cells // len(normed)))
+    floats, truths = _workspace(normed.device, normed.dtype, min(cells, BLOCK_ROWS * sae.d_sae))
     for first in range(0, sae.d_sae, width):
         block = slice(first, min(first + width, sae.d_sae))
-        pre = buffer[: len(normed) * (block.stop - first)].view(len(normed), -1)
+        size = len(normed) * (block.stop - first)
+        pre, silent = floats[:size].view(len(normed), -1), truths[:size].view(len(normed), -1)
         torch.addmm(sae.b_enc[block], normed, sae.W_enc[:, block], out=pre)
         # Not `pre > threshold` turned around: that is false of a NaN, which must not pass for silence.
-        yield first, pre, pre <= sae.threshold[block].clamp_min(0)
+        torch.le(pre, sae.threshold[block].clamp_min(0), out=silent)
+        yield first, pre, silent
+
+
+@lru_cache(maxsize=1)
+def _workspace(device: torch.device, dtype: torch.dtype, cells: int) -> tuple[Tensor, Tensor]:
+    """Room for a block and its comparison, kept from one batch to the next.
+
+    Taken and given back each time, between the firings that stay, it would leave holes in the heap that the next one
+    does not fit: hundreds of megabytes at 131,072 features.
+    """
+    with torch.inference_mode(False):
+        truths = torch.empty(cells, dtype=torch.bool, device=device)
+        return torch.empty(cells, dtype=dtype, device=device), truths
