@@ -43,8 +43,15 @@ from neuroscope.sweep.windows import Batch, batches, make_batch, tokenize
 PAIRING = "smollm2-135m"
 ROOT = Path(__file__).parents[2]
 TIMES = 10
-DOCUMENTS = 1000
-"""Of the smaller corpus whose memory is measured."""
+DOCUMENTS = 200
+"""Of the smaller corpus whose memory is measured; with FEW examples a feature it has what is kept of any corpus."""
+FEW = {
+    "examples.per_feature": 5,
+    "examples.held_out": 6,
+    "examples.pool": 400,
+    "sweep.chunk_documents": 16,
+    "sweep.threads": 1,
+}
 CHARACTERS = 100
 """Of each of its documents."""
 
@@ -190,6 +197,7 @@ def tiny_pairing(folder: Path) -> tuple[dict[str, Any], Path]:
         "device": "cpu",
         "sae.source": str(sae),
         "sae.width": D_SAE,
+        **FEW,
     }, sae
 
 

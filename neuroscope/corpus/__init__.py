@@ -28,6 +28,9 @@ CHAT = "chat"
 MIN_CHARS = 20
 """Shorter pieces carry no context for an example."""
 
+ROW_GROUP = 2048
+"""Documents that the sweep unpacks together at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
@@ -104,7 +107,7 @@ def build(sources: Sequence[TextSource], out: Path, *, document_chars: int = 200
 def write(frame: pl.DataFrame, out: Path, reports: Iterable[SourceReport]) -> dict[str, Any]:
     """Writes documents and report; the report carries the Parquet file's sha256."""
     with replace_atomically(out) as temporary:
-        frame.write_parquet(temporary, compression="zstd", statistics=False)
+        frame.write_parquet(temporary, compression="zstd", statistics=False, row_group_size=ROW_GROUP)
     report = {
         "corpus_sha256": file_sha256(out),
         "documents": frame.height,

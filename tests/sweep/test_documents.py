@@ -13,11 +13,13 @@ from neuroscope.sweep.documents import count_characters, read_index, read_texts
 from neuroscope.sweep.plan import plan_chunks
 
 
+@pytest.mark.parametrize("rows", [1, 7, 8192])
 @pytest.mark.parametrize("at_once", [1, 3, 32])
 def test_texts_are_those_of_the_chunks_documents(
-    tmp_path: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, at_once: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNKS_AT_ONCE", at_once)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", rows)
     corpus = tmp_path / "corpus.parquet"
     frame = make_documents()
     frame.write_parquet(corpus)
