@@ -6,7 +6,7 @@ interpreter to others for most of their work. An error reaches the caller at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 Item = TypeVar("Item")
 
 
-def ahead(items: Iterable[Item]) -> Iterator[Item]:
+def ahead(items: Iterable[Item]) -> Generator[Item, None, None]:
     """The same items, each made while its predecessor is in use."""
     source = iter(items)
     end: Any = object()
