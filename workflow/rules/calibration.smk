@@ -17,7 +17,7 @@ use rule shard as calibration_shard with:
 use rule examples as calibration_merge with:
     input:
         corpus=rules.corpus.output.corpus,
-        shards=expand(rules.calibration_shard.output.chunks, k=SHARDS),
+        shards=expand("<results>/calibration/shards/{k}.json", k=SHARDS),
     output:
         stats=update("<results>/calibration/stats.parquet"),
         examples=update("<results>/calibration/examples.parquet"),

@@ -30,7 +30,8 @@ MODEL_JOB = {
 }
 SHARDS = range(SETTINGS.sweep.shards)
 
-# An SAE that is a file here is an input: another one in its place is noticed.
-LOCAL_SAE = (
+# An SAE that is a file here is an input: another one in its place is noticed. `local`, as with all that no rule makes:
+# it is read where it lies, also where Snakemake keeps results in a storage of its own (Kubernetes).
+LOCAL_SAE = local(
     [SETTINGS.pairing.sae.uri] if os.path.isfile(SETTINGS.pairing.sae.uri) else []
 )

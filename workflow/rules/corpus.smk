@@ -3,7 +3,7 @@
 
 rule documents:
     input:
-        own=SETTINGS.corpus.path or [],
+        own=local(SETTINGS.corpus.path or []),
     output:
         documents="<results>/documents.parquet",
         report="<results>/documents.json",

@@ -45,7 +45,7 @@ rule claude:
         examples=rules.examples.output.examples,
         stats=rules.examples.output.stats,
         logits=rules.logits.output.logits,
-        prompts=stages.prompts("label"),
+        prompts=local(stages.prompts("label")),
     output:
         labels=update("<results>/labels/claude.parquet"),
         states=update("<results>/labels/claude.states.parquet"),
@@ -71,7 +71,7 @@ use rule claude as openai with:
 rule own_labels:
     input:
         stats=rules.examples.output.stats,
-        labels=SETTINGS.labels.file or [],
+        labels=local(SETTINGS.labels.file or []),
     output:
         labels=update("<results>/labels/file.parquet"),
         states=update("<results>/labels/file.states.parquet"),
@@ -104,7 +104,7 @@ rule score:
         examples=rules.examples.output.examples,
         pool=rules.examples.output.pool,
         neighbours=rules.examples.output.neighbours,
-        prompts=stages.prompts("score") if SETTINGS.labels.judge else [],
+        prompts=local(stages.prompts("score") if SETTINGS.labels.judge else []),
     output:
         scores=update("<results>/scores.parquet"),
     log:

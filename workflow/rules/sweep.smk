@@ -26,7 +26,7 @@ rule shard:
 rule examples:
     input:
         corpus=rules.corpus.output.corpus,
-        shards=expand(rules.shard.output.chunks, k=SHARDS),
+        shards=expand("<results>/shards/{k}.json", k=SHARDS),
     output:
         stats=update("<results>/stats.parquet"),
         examples=update("<results>/examples.parquet"),
