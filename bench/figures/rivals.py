@@ -32,7 +32,7 @@ from neuroscope.manifest import SourcesLock
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.loading import _model_directory, load_tokenizer
 from neuroscope.sweep.plan import SweepOptions
-from neuroscope.sweep.windows import batches, make_batch, tokenize
+from neuroscope.sweep.windows import tokenize
 
 PAIRING = "smollm2-135m"
 WINDOW, WINDOWS, BATCH = 256, 16, 8
@@ -66,16 +66,11 @@ def write_work(folder: Path) -> Run:
     model = lock.resolve(chosen.pairing.model).path
     chat = ChatTokenizer(load_tokenizer(model))
     texts = documents(chat)
-    # Their order among equally long ones is that of the documents' names.
     names = [f"{number:032x}" for number in range(len(texts))]
     frame = {"doc_id": names, "stratum": ["text"] * len(texts), "text": texts}
     pl.DataFrame(frame).write_parquet(folder / "corpus.parquet")
-    tokens = tokenize(chat, "text", texts, bos=True)
-    rows = [
-        make_batch(tokens, windows, chat.bos_id).ids.numpy()
-        for windows in batches(tokens, WINDOW, chat.bos_id, BATCH)
-    ]
-    np.save(folder / "windows.npy", np.concatenate(rows))
+    ids = tokenize(chat, "text", texts, bos=True).ids.reshape(len(texts), WINDOW - 1)
+    np.save(folder / "windows.npy", np.insert(ids.astype(np.int64), 0, chat.bos_id, axis=1))
     return {
         "pairing": PAIRING,
         "model": str(_model_directory(model)),

@@ -40,6 +40,7 @@ rule chat:
 rule corpus:
     input:
         documents=rules.documents.output.documents,
+        report=rules.documents.output.report,  # read beside it
         chat=rules.chat.output.chat,
     output:
         corpus="<results>/corpus.parquet",

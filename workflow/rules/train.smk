@@ -5,6 +5,7 @@
 rule train:
     input:
         corpus=rules.corpus.output.corpus,
+        report=rules.corpus.output.report,  # read beside it
     output:
         params="<results>/training/params.npz",
         card="<results>/training/card.json",
