@@ -6,6 +6,7 @@ node that goes away does.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 RUN = '"$1" >"$2/output" 2>&1; echo $? >"$2/status.tmp"; mv "$2/status.tmp" "$2/status"'
@@ -20,7 +22,10 @@ RUN = '"$1" >"$2/output" 2>&1; echo $? >"$2/status.tmp"; mv "$2/status.tmp" "$2/
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What it knows of its jobs is below `folder`: `{number}/pid`, `output`, and `status` once one has ended."""
+    """What it knows of a job is in `folder`, below its number: `name`, `pid`, `output`, and `status` once it has ended.
+
+    The name is that of the rule, with its wildcards: `shard-1`.
+    """
 
     folder: Path
 
@@ -30,18 +35,18 @@ class Cluster:
         ours = " ".join(map(shlex.quote, words))
         return [
             "--executor=cluster-generic",
-            f"--cluster-generic-submit-cmd={ours} submit {{rule}}",
+            f"--cluster-generic-submit-cmd={ours} submit",
             f"--cluster-generic-status-cmd={ours} status",
             "--seconds-between-status-checks=1",
             "--max-status-checks-per-second=50",
         ]
 
-    def submit(self, rule: str, script: str) -> int:
+    def submit(self, script: str) -> int:
         """Starts `script` and returns its number."""
         number = len(self.jobs())
         job = self.folder / str(number)
         job.mkdir(parents=True)
-        (job / "rule").write_text(rule)
+        (job / "name").write_text(name_of(Path(script)))
         process = subprocess.Popen(
             ["sh", "-c", RUN, "sh", script, str(job)],
             stdin=subprocess.DEVNULL,
@@ -62,10 +67,10 @@ class Cluster:
             return "success" if (self.folder / str(number) / "status").exists() else "failed"
         return "running"
 
-    def jobs(self, rule: str = "") -> list[int]:
-        """Numbers of the jobs submitted so far, of one rule if it is named."""
-        paths = self.folder.glob("*/rule")
-        return sorted(int(path.parent.name) for path in paths if rule in ("", path.read_text()))
+    def jobs(self, pattern: str = "*") -> list[int]:
+        """Numbers of the jobs submitted so far whose name is like `pattern`."""
+        paths = self.folder.glob("*/name")
+        return sorted(int(path.parent.name) for path in paths if fnmatch(path.read_text(), pattern))
 
     def pid(self, number: int) -> int:
         return int((self.folder / str(number) / "pid").read_text())
@@ -77,6 +82,13 @@ class Cluster:
         return "\n".join(path.read_text() for path in sorted(self.folder.glob("*/output")))
 
 
+def name_of(script: Path) -> str:
+    """From the properties that Snakemake writes into a job script for clusters to read."""
+    line = next(line for line in script.read_text().splitlines() if line.startswith("# properties = "))
+    properties = json.loads(line.removeprefix("# properties = "))
+    return "-".join([properties["rule"], *properties["wildcards"].values()])
+
+
 if __name__ == "__main__":
-    cluster, (command, *words) = Cluster(Path(sys.argv[1])), sys.argv[2:]
-    print(cluster.submit(*words) if command == "submit" else cluster.status(int(words[0])))
+    cluster, command, word = Cluster(Path(sys.argv[1])), *sys.argv[2:]
+    print(cluster.submit(word) if command == "submit" else cluster.status(int(word)))

@@ -5,26 +5,34 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fakes.checkout import Checkout
 from fakes.cluster import Cluster
 
-SHARDS = 3
+SHARDS = 2
+"""Those of the tiny pairing."""
 MADE = ["stats.parquet", "examples.parquet", "pool.parquet", "neighbours.parquet"]
+
+
+def wait_until(true: Callable[[], object], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
 
 
 @pytest.fixture
 def unswept(finished: Checkout, tmp_path: Path) -> Checkout:
-    """All that stands before the sweep is made; of the sweep there is nothing. It is to have three shards."""
+    """All that stands before the sweep is made; of the sweep there is nothing."""
     checkout = Checkout(tmp_path / "a checkout")
     shutil.copytree(finished.root, checkout.root, symlinks=True)
     for name in ("chunks", "shards", "logs"):
         shutil.rmtree(checkout.results / name)
     for name in MADE:
         (checkout.results / name).unlink()
-    checkout.configure(sweep={"shards": SHARDS})
     return checkout
 
 
@@ -42,21 +50,21 @@ def test_shards_on_a_cluster_give_the_same_bytes_though_one_was_killed(
         text=True,
     )
     begun = unswept.results / "logs/shard-1.log"
-    deadline = time.monotonic() + 120
-    while not begun.exists() and run.poll() is None:
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-    assert begun.exists(), run.communicate()[0] + cluster.output()
-    at_once = cluster.jobs("shard")
-    working = [number for number in at_once if cluster.status(number) == "running"]
-    cluster.kill(at_once[1])
-    said, _ = run.communicate()
+    try:
+        wait_until(lambda: begun.exists() or run.poll() is not None)
+        assert begun.exists(), run.communicate()[0] + cluster.output()
+        (killed,), at_once = cluster.jobs("shard-1"), cluster.jobs("shard-*")
+        cluster.kill(killed)
+        said, _ = run.communicate()
+    finally:
+        run.kill()
     assert run.returncode == 1, said
-    assert len(working) == SHARDS, "they run side by side"
+    assert len(at_once) == SHARDS, "they are handed over together"
     assert len([*unswept.results.glob("shards/*.json")]) == SHARDS - 1, cluster.output()
 
     unswept.snakemake(*words)
-    assert len(cluster.jobs("shard")) == SHARDS + 1, "only what was killed runs again"
+    assert len(cluster.jobs("shard-*")) == SHARDS + 1, "only what was killed runs again"
+    assert len(cluster.jobs("shard-1")) == 2
     assert len(cluster.jobs("examples")) == 1
     for name in MADE:
         assert (unswept.results / name).read_bytes() == (finished.results / name).read_bytes(), name
