@@ -41,23 +41,23 @@ def test_shards_on_a_cluster_give_the_same_bytes_though_one_was_killed(
 ) -> None:
     cluster = Cluster(tmp_path / "its jobs")
     words = ["--jobs=4", "--resources=model=4", "--rerun-triggers=mtime", *cluster.options, "--", "examples"]
-    run = subprocess.Popen(
+    begun = unswept.results / "logs/shard-1.log"
+    with subprocess.Popen(
         unswept.command(*words),
         cwd=unswept.root,
         env=unswept.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    begun = unswept.results / "logs/shard-1.log"
-    try:
-        wait_until(lambda: begun.exists() or run.poll() is not None)
-        assert begun.exists(), run.communicate()[0] + cluster.output()
-        (killed,), at_once = cluster.jobs("shard-1"), cluster.jobs("shard-*")
-        cluster.kill(killed)
-        said, _ = run.communicate()
-    finally:
-        run.kill()
+    ) as run:
+        try:
+            wait_until(lambda: begun.exists() or run.poll() is not None)
+            assert begun.exists(), cluster.output()
+            (killed,), at_once = cluster.jobs("shard-1"), cluster.jobs("shard-*")
+            cluster.kill(killed)
+            said, _ = run.communicate()
+        finally:
+            run.kill()
     assert run.returncode == 1, said
     assert len(at_once) == SHARDS, "they are handed over together"
     assert len([*unswept.results.glob("shards/*.json")]) == SHARDS - 1, cluster.output()
