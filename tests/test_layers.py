@@ -70,6 +70,7 @@ OWNERS = {
     "gunicorn": ("server", "wsgi"),
     "huggingface_hub": ("sources",),
     "jsonschema": ("settings",),
+    "llama_cpp": ("models",),
     "prometheus_client": ("server",),
     "pythonjsonlogger": ("server",),
     "simple_websocket": ("server",),

@@ -23,6 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 RUNTIME = [Requirement(text) for text in PROJECT["dependencies"]]
 DEV = [Requirement(text) for text in PROJECT["optional-dependencies"]["dev"]]
 CLIENTS = [Requirement(text) for text in PROJECT["optional-dependencies"]["clients"]]
+LLAMACPP = [Requirement(text) for text in PROJECT["optional-dependencies"]["llamacpp"]]
 CONSTRAINTS = [
     Requirement(line)
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
@@ -35,12 +36,12 @@ def names(requirements: list[Requirement]) -> set[str]:
 
 
 def test_constraints_pin_every_direct_dependency() -> None:
-    missing = (names(RUNTIME) | names(DEV) | names(CLIENTS)) - names(CONSTRAINTS)
+    missing = (names(RUNTIME) | names(DEV) | names(CLIENTS) | names(LLAMACPP)) - names(CONSTRAINTS)
     assert not missing, f"constraints.txt lacks {sorted(missing)}"
 
 
 def test_constraints_are_plain_versions_inside_the_open_ranges() -> None:
-    direct = RUNTIME + DEV + CLIENTS
+    direct = RUNTIME + DEV + CLIENTS + LLAMACPP
     ranges = {canonicalize_name(requirement.name): requirement.specifier for requirement in direct}
     for pinned in CONSTRAINTS:
         assert pinned.url is None
@@ -51,7 +52,7 @@ def test_constraints_are_plain_versions_inside_the_open_ranges() -> None:
 
 
 def test_dependencies_are_open_ranges() -> None:
-    for requirement in RUNTIME + DEV + CLIENTS:
+    for requirement in RUNTIME + DEV + CLIENTS + LLAMACPP:
         operators = {specifier.operator for specifier in requirement.specifier}
         assert operators <= {">=", "!="}, f"{requirement}: an upper bound belongs into constraints.txt"
 
@@ -86,7 +87,7 @@ def test_what_the_package_imports_is_declared() -> None:
         "_typeshed",
     }
     foreign = imported - set(sys.stdlib_module_names) - exempt
-    declared = names(RUNTIME)
+    declared = names(RUNTIME) | names(LLAMACPP)
     for module in sorted(foreign):
         provided_by = {canonicalize_name(name) for name in providers.get(module, [module])}
         assert provided_by & declared, f"{module} ({provided_by}) is imported but not among the dependencies"
