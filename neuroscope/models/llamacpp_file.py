@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from neuroscope.errors import ModelError
+from neuroscope.models.file_key import file_key
 from neuroscope.models.gguf_types import FILE_TYPES
 from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_model import declared_type
-from neuroscope.models.loading import file_key
 from neuroscope.sources import cache_dir, replace_atomically
 
 log = logging.getLogger(__name__)

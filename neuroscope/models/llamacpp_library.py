@@ -17,8 +17,8 @@ from neuroscope.errors import ModelError
 log = logging.getLogger(__name__)
 
 INSTALL = "pip install 'neuroscope-sae[llamacpp]'"
-WARNING = 2
-"""ggml's level; info is 1, errors are 3."""
+WORTH_SAYING = (3, 4)
+"""ggml's levels of warnings and errors."""
 
 _said: deque[str] = deque(maxlen=8)
 _kept: list[Any] = []
@@ -68,7 +68,7 @@ def said() -> str:
 
 def _listen(level: int, text: bytes, _data: Any) -> None:
     line = text.decode(errors="replace").strip()
-    if level >= WARNING and len(line) > 1:
+    if level in WORTH_SAYING and len(line) > 1:
         _said.append(line)
     if line:
         log.debug("llama.cpp: %s", line)

@@ -10,6 +10,7 @@ from typing import Any
 from neuroscope.errors import ModelError
 from neuroscope.models.gguf_types import FILE_TYPES
 from neuroscope.models.llamacpp_library import llama, said
+from neuroscope.models.llamacpp_trial import must_survive
 
 VALUE_BYTES = 256
 
@@ -36,6 +37,7 @@ class OpenModel:
 def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
     """The model at `path`. Raises ModelError for what is not a causal language model in a whole GGUF file."""
     library = llama()
+    must_survive(path)
     pointer = _load(path, n_gpu_layers=-1 if gpu and library.llama_supports_gpu_offload() else 0)
     vocab = library.llama_model_get_vocab(pointer)
     vocabulary = library.llama_vocab_n_tokens(vocab)
@@ -57,12 +59,27 @@ def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
 
 def declared_type(path: Path) -> str:
     """The number type that a GGUF file says it is in, `other` for one that is not known here. Raises as `open_model`."""
+    must_survive(path)
     pointer = _load(path, vocab_only=True)
     try:
         number = _text(pointer, "general.file_type") or ""
     finally:
         llama().llama_model_free(pointer)
     return next((name for name, known in FILE_TYPES.items() if str(known) == number), "other")
+
+
+def try_model(name: str) -> None:
+    """Opens a file and runs a token, to see whether the process lives; what fails in words is said by who opens it."""
+    library = llama()
+    try:
+        pointer = _load(Path(name))
+    except ModelError:
+        return
+    wanted = library.llama_context_default_params()
+    wanted.n_ctx = wanted.n_batch = wanted.n_ubatch = 32
+    wanted.n_threads = wanted.n_threads_batch = 1
+    if context := library.llama_init_from_model(pointer, wanted):
+        library.llama_decode(context, library.llama_batch_get_one((library.llama_token * 1)(0), 1))
 
 
 def _load(path: Path, **fields: Any) -> Any:

@@ -6,7 +6,6 @@ Where files come from is `sources`' business; what is done with the model is the
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import struct
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from neuroscope.errors import ModelError
+from neuroscope.models.file_key import file_key
 from neuroscope.models.quantization import bits_of, pack_linear_layers
 from neuroscope.sources import cache_dir, replace_directory_atomically
 
@@ -115,12 +115,6 @@ def _model_directory(path: Path) -> Path:
         with replace_directory_atomically(directory) as temporary:
             _convert_gguf(path, temporary)
     return directory
-
-
-def file_key(path: Path) -> str:
-    """Names what is made from a file in the cache: another path, size or time of change is another file."""
-    stat = path.stat()
-    return hashlib.sha256(f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}".encode()).hexdigest()[:16]
 
 
 def _tokenizer_directory(path: Path) -> Path:

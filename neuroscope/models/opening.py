@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neuroscope.errors import ModelError
 from neuroscope.models.llamacpp import LlamaCppBackend
 from neuroscope.models.llamacpp_file import gguf_file
 from neuroscope.models.llamacpp_model import declared_type
 from neuroscope.models.loading import load_model, load_tokenizer, pick_device
 from neuroscope.models.torch_backend import TorchBackend
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,11 +45,4 @@ def open_backend(
 def _open_gguf(path: Path, layer: int, device: str, quantization: str) -> Opened:
     file = gguf_file(path, quantization)
     backend = LlamaCppBackend(file, layer, device=pick_device(device))
-    tokenizer = load_tokenizer(path)
-    if len(tokenizer) > backend.vocabulary:
-        backend.close()
-        raise ModelError(
-            f"The tokenizer of {path} has {len(tokenizer)} tokens, the model {backend.vocabulary}: they do not "
-            "belong together. Fetch or convert the file anew."
-        )
-    return Opened(backend, tokenizer, declared_type(file))
+    return Opened(backend, load_tokenizer(path), declared_type(file))

@@ -41,7 +41,7 @@ def write_gguf(path: Path, model: Any, tokenizer: Any, pack: Packer = as_it_is) 
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
-    _add_tokenizer(writer, tokenizer)
+    _add_tokenizer(writer, tokenizer, config.vocab_size)
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
     for name, tensor in model.state_dict().items():
@@ -58,11 +58,12 @@ def write_gguf(path: Path, model: Any, tokenizer: Any, pack: Packer = as_it_is) 
     return path
 
 
-def _add_tokenizer(writer: Any, tokenizer: Any) -> None:
+def _add_tokenizer(writer: Any, tokenizer: Any, rows: int) -> None:
     vocabulary = tokenizer.get_vocab()
     tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
-    unused = next(i for i, token in enumerate(tokens) if token == "ÿ")
-    tokens[unused] = "th"  # transformers takes a vocabulary without merges for SentencePiece's
+    if "th" not in tokens:  # transformers takes a vocabulary without merges for SentencePiece's
+        tokens[tokens.index("ÿ")] = "th"
+    tokens += [f"[PAD{number}]" for number in range(len(tokens), rows)]  # rows without a token, as converters do
     special = set(tokenizer.all_special_tokens)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")

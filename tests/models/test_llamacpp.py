@@ -36,7 +36,7 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing that is made here stays in the cache of whoever runs the tests."""
     patch = pytest.MonkeyPatch()
     cache = tmp_path_factory.mktemp("cache")
-    for module in ("llamacpp_tap", "llamacpp_file", "loading"):
+    for module in ("llamacpp_tap", "llamacpp_file", "llamacpp_trial", "loading"):
         patch.setattr(f"neuroscope.models.{module}.cache_dir", lambda: cache)
     llamacpp_tap.compiled_tap.cache_clear()
     yield
@@ -161,7 +161,8 @@ def test_what_is_rewound_or_restored_is_bit_for_bit_a_fresh_run(
         backend.forward(ids[start : start + CELL])
         cells.append(backend.take(start, start + CELL))
     assert all(cell is not None and cell.nbytes > 0 for cell in cells)
-    for kept, from_store in ((4, 0), (3, 1), (2, 2), (0, 4), (1, 2), (0, 1)):
+    cases = ((4, 0), (3, 1), (2, 2), (0, 4), (1, 2), (0, 1))
+    for kept, from_store in cases if which == "tiny" else cases[2:4]:
         reused = kept + from_store
         backend.rewind(0)
         if kept:
@@ -191,7 +192,8 @@ def test_logits_of_a_prompt_are_those_of_its_tokens_one_by_one(tiny: LlamaCppBac
     one_by_one = torch.stack([tiny.forward([token]).logits for token in ids])
     found = list(tiny.prompt_logits(ids))
     assert [len(part) for part in found] == [CELL, 9]
-    torch.testing.assert_close(torch.cat(found), one_by_one, atol=0.02, rtol=0.01)
+    cosine = torch.nn.functional.cosine_similarity(torch.cat(found), one_by_one)
+    assert cosine.min() > 0.999, cosine.min()
     assert tiny.rewind(len(ids)) == len(ids), "the cache is as it was"
 
 
@@ -342,6 +344,19 @@ def test_a_damaged_file_is_named_and_nothing_crashes(damage: str, tiny_gguf: Pat
     path = tmp_path / "bad.gguf"
     path.write_bytes(damaged)
     with pytest.raises(ModelError, match=r"llama\.cpp cannot load .*bad\.gguf: .*Fetch or convert the file anew"):
+        open_backend(path, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none")
+
+
+def test_a_file_of_which_llama_cpp_dies_is_named_and_the_process_lives(
+    tiny_llama: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """Two tokens of one text: an assertion of llama.cpp ends the process that reads them."""
+    path = write_gguf(tmp_path / "twice.gguf", *tiny_llama)
+    whole = path.read_bytes()
+    first, second = (len(text).to_bytes(8, "little") + text for text in (b"A", b"B"))
+    assert whole.count(second) == 1
+    path.write_bytes(whole.replace(second, first, 1))
+    with pytest.raises(ModelError, match=r"twice\.gguf: it dies of it .*ASSERT.*Fetch or convert the file anew"):
         open_backend(path, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none")
 
 
