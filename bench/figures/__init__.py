@@ -6,6 +6,7 @@ NAMES: tuple[str, ...] = (
     "instrument",
     "decode",
     "packed",
+    "llamacpp",
     "sweep",
     "rivals",
     "prefix",

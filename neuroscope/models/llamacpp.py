@@ -228,17 +228,23 @@ class LlamaCppBackend:
 
     def _open_context(self, positions: int, tap: Tap | None = None) -> Any:
         library = llama()
-        wanted = library.llama_context_default_params()  # keys and values in half precision, as llama.cpp itself
+        wanted = (
+            library.llama_context_default_params()
+        )  # keys and values in half precision, as llama.cpp itself
         wanted.n_ctx, wanted.n_batch, wanted.n_ubatch = positions, CELL, CELL
         wanted.n_threads = wanted.n_threads_batch = self._threads
         wanted.n_seq_max, wanted.kv_unified = 2, True
-        wanted.swa_full = True  # else what lies before a sliding window is gone, and no prompt can be cut back
+        wanted.swa_full = (
+            True  # else what lies before a sliding window is gone, and no prompt can be cut back
+        )
         wanted.no_perf = True
         if tap is not None:
             wanted.cb_eval, wanted.cb_eval_user_data = tap.callback, tap.user_data
         context = library.llama_init_from_model(self._model.pointer, wanted)
         if not context:
-            raise ModelError(f"llama.cpp cannot make room for {positions} positions of {self.path}: {said()}.")
+            raise ModelError(
+                f"llama.cpp cannot make room for {positions} positions of {self.path}: {said()}."
+            )
         return context
 
     def _probe(self) -> None:

@@ -45,7 +45,9 @@ def gguf_file(path: Path, quantization: str = "none") -> Path:
 
 def _requantise(path: Path, own: str, made: Path, quantization: str) -> None:
     again = "" if own in WHOLE else " The weights are rounded twice: a file made from full weights is better."
-    log.warning("Making %s of %s (%s, %d MB), once.%s", quantization, path.name, own, path.stat().st_size / MB, again)
+    log.warning(
+        "Making %s of %s (%s, %d MB), once.%s", quantization, path.name, own, path.stat().st_size / MB, again
+    )
     library = llama()
     wanted = library.llama_model_quantize_default_params()
     wanted.ftype, wanted.allow_requantize = FILE_TYPES[quantization], True

@@ -31,7 +31,9 @@ def llama() -> Any:
     try:
         from llama_cpp import llama_cpp as library
     except ImportError as error:
-        raise ModelError(f"The backend llamacpp needs llama-cpp-python ({error}). Install it: {INSTALL}") from error
+        raise ModelError(
+            f"The backend llamacpp needs llama-cpp-python ({error}). Install it: {INSTALL}"
+        ) from error
     except (OSError, RuntimeError) as error:
         raise ModelError(
             f"llama-cpp-python is installed but cannot be loaded ({error}). "

@@ -53,19 +53,21 @@ def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
     )
     if library.llama_model_has_encoder(pointer) or not library.llama_model_has_decoder(pointer):
         model.close()
-        raise ModelError(f"{path} ({model.architecture}) is no causal language model: nothing can be generated.")
+        raise ModelError(
+            f"{path} ({model.architecture}) is no causal language model: nothing can be generated."
+        )
     return model
 
 
 def declared_type(path: Path) -> str:
-    """The number type that a GGUF file says it is in, `other` for one that is not known here. Raises as `open_model`."""
+    """The number type that a GGUF file says it is in, `gguf` where it does not, or none known here. Raises as `open_model`."""
     must_survive(path)
     pointer = _load(path, vocab_only=True)
     try:
         number = _text(pointer, "general.file_type") or ""
     finally:
         llama().llama_model_free(pointer)
-    return next((name for name, known in FILE_TYPES.items() if str(known) == number), "other")
+    return next((name for name, known in FILE_TYPES.items() if str(known) == number), "gguf")
 
 
 def try_model(name: str) -> None:

@@ -30,13 +30,21 @@ def must_survive(path: Path) -> None:
     quiet = {**environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     try:
         trial = subprocess.run(
-            [sys.executable, "-c", CODE, str(path)], env=quiet, capture_output=True, timeout=TRIAL_S, check=False
+            [sys.executable, "-c", CODE, str(path)],
+            env=quiet,
+            capture_output=True,
+            timeout=TRIAL_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise ModelError(f"llama.cpp did not open {path} within {TRIAL_S} s. Fetch or convert the file anew.") from error
+        raise ModelError(
+            f"llama.cpp did not open {path} within {TRIAL_S} s. Fetch or convert the file anew."
+        ) from error
     if trial.returncode < 0:
         lines = trial.stderr.decode(errors="replace").strip().splitlines()
-        said = next((line for line in lines if "ASSERT" in line or "abort" in line.lower()), "it says nothing")
+        said = next(
+            (line for line in lines if "ASSERT" in line or "abort" in line.lower()), "it says nothing"
+        )
         raise ModelError(
             f"llama.cpp cannot load {path}: it dies of it ({said}). Fetch or convert the file anew."
         )

@@ -63,7 +63,9 @@ def _add_tokenizer(writer: Any, tokenizer: Any, rows: int) -> None:
     tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
     if "th" not in tokens:  # transformers takes a vocabulary without merges for SentencePiece's
         tokens[tokens.index("ÿ")] = "th"
-    tokens += [f"[PAD{number}]" for number in range(len(tokens), rows)]  # rows without a token, as converters do
+    tokens += [
+        f"[PAD{number}]" for number in range(len(tokens), rows)
+    ]  # rows without a token, as converters do
     special = set(tokenizer.all_special_tokens)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")

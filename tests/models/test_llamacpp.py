@@ -85,7 +85,12 @@ def test_a_cell_of_the_prompt_is_one_graph() -> None:
 
 
 def test_it_tells_what_the_file_says(tiny: LlamaCppBackend) -> None:
-    assert (tiny.d_model, tiny.layer, tiny.context_length, tiny.vocabulary) == (D_MODEL, LAYER, CONTEXT, VOCABULARY)
+    assert (tiny.d_model, tiny.layer, tiny.context_length, tiny.vocabulary) == (
+        D_MODEL,
+        LAYER,
+        CONTEXT,
+        VOCABULARY,
+    )
     assert tiny.end_ids >= {1}
     assert tiny.device == torch.device("cpu")
 
@@ -211,7 +216,9 @@ def test_batches_of_windows_are_the_same_windows_one_by_one(tiny: LlamaCppBacken
 def test_a_prompt_that_does_not_fit_is_refused_and_the_next_one_runs(tiny: LlamaCppBackend) -> None:
     tiny.rewind(0)
     tiny.forward(ids_of(CONTEXT - 1))
-    with pytest.raises(ModelError, match=f"2 tokens after {CONTEXT - 1} cannot run: the context is {CONTEXT}"):
+    with pytest.raises(
+        ModelError, match=f"2 tokens after {CONTEXT - 1} cannot run: the context is {CONTEXT}"
+    ):
         tiny.forward([5, 6])
     tiny.forward([5])
     with pytest.raises(ModelError, match="1 tokens after"):
@@ -254,19 +261,27 @@ def test_memory_goes_with_the_last_reference(tiny_gguf: Path) -> None:
     assert not freed.alive
 
 
-def test_an_engine_generates_on_it_the_same_with_and_without_reuse(tiny_gguf: Path, tiny_sae: SparseAutoencoder) -> None:
+def test_an_engine_generates_on_it_the_same_with_and_without_reuse(
+    tiny_gguf: Path, tiny_sae: SparseAutoencoder
+) -> None:
     opened = open_backend(
         tiny_gguf, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none"
     )
-    assert opened.numbers == "f32"
+    assert opened.numbers == "gguf"
     chat = ChatTokenizer(opened.tokenizer, end_ids=opened.backend.end_ids)
     answers = []
     for megabytes in (512, 0):
         engine = Engine(opened.backend, tiny_sae, chat, prefix_cache_mb=megabytes)
-        for text in ("the user said hello " * 20, "another text " * 30, "the user said hello " * 20 + "again"):
+        for text in (
+            "the user said hello " * 20,
+            "another text " * 30,
+            "the user said hello " * 20 + "again",
+        ):
             prompt = engine.prepare(text)
             steps = list(engine.generate(prompt, Sampling(max_tokens=12, temperature=0.9, seed=3)))
-            answers.append([(step.token_id, step.acts.indices.tolist(), step.acts.values.tolist()) for step in steps])
+            answers.append(
+                [(step.token_id, step.acts.indices.tolist(), step.acts.values.tolist()) for step in steps]
+            )
         assert (engine.reused_tokens > 0) == (megabytes > 0)
         scored = engine.score(prompt, 2)
         assert len(scored) == len(prompt.ids)
@@ -343,7 +358,9 @@ def test_a_damaged_file_is_named_and_nothing_crashes(damage: str, tiny_gguf: Pat
     }[damage]
     path = tmp_path / "bad.gguf"
     path.write_bytes(damaged)
-    with pytest.raises(ModelError, match=r"llama\.cpp cannot load .*bad\.gguf: .*Fetch or convert the file anew"):
+    with pytest.raises(
+        ModelError, match=r"llama\.cpp cannot load .*bad\.gguf: .*Fetch or convert the file anew"
+    ):
         open_backend(path, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none")
 
 
@@ -356,7 +373,9 @@ def test_a_file_of_which_llama_cpp_dies_is_named_and_the_process_lives(
     first, second = (len(text).to_bytes(8, "little") + text for text in (b"A", b"B"))
     assert whole.count(second) == 1
     path.write_bytes(whole.replace(second, first, 1))
-    with pytest.raises(ModelError, match=r"twice\.gguf: it dies of it .*ASSERT.*Fetch or convert the file anew"):
+    with pytest.raises(
+        ModelError, match=r"twice\.gguf: it dies of it .*ASSERT.*Fetch or convert the file anew"
+    ):
         open_backend(path, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none")
 
 
