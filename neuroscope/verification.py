@@ -54,6 +54,22 @@ class QuantizationEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendParity:
+    """Another backend against torch on the same weights, token by token."""
+
+    backend: str
+    numbers: str
+    """What the weights are kept in; torch computes with the same ones, dequantised."""
+    fidelity: Fidelity
+    """Of the other backend's residuals."""
+    cosine: float
+    """Mean over the tokens, of both backends' residuals."""
+    least_cosine: float
+    overlap: float
+    """Mean share of a token's ten strongest features by torch that are among the other's ten."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """What `neuroscope verify` found."""
 
@@ -63,6 +79,7 @@ class Verification:
     input_norms: Mapping[str, Fidelity]
     warnings: tuple[str, ...] = ()
     quantization: QuantizationEffect | None = None
+    parity: BackendParity | None = None
 
     @property
     def off(self) -> tuple[str, ...]:
@@ -93,6 +110,7 @@ def read_verification(path: Path) -> tuple[Verification, Fingerprint]:
             input_norms={name: Fidelity(**value) for name, value in tree["input_norms"].items()},
             warnings=tuple(tree["warnings"]),
             quantization=_quantization(tree["quantization"]),
+            parity=_parity(tree.get("parity")),
         )
         if not all(isinstance(word, str) for check in found.checks for word in (check.name, check.verdict)):
             raise TypeError("a check has no name or verdict")
@@ -102,6 +120,10 @@ def read_verification(path: Path) -> tuple[Verification, Fingerprint]:
         raise ArtefactError(f"{path} is not there. Make it with: neuroscope verify") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArtefactError(f"{path} cannot be read ({error}). {made_anew('neuroscope verify')}") from error
+
+
+def _parity(tree: Any) -> BackendParity | None:
+    return None if tree is None else BackendParity(**{**tree, "fidelity": Fidelity(**tree["fidelity"])})
 
 
 def _quantization(tree: Any) -> QuantizationEffect | None:

@@ -11,7 +11,6 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 
 import neuroscope
-from bench.figure import Figure, Spread, alternate, ratio
+from bench.figure import Figure, alternate, ratio
 from neuroscope.engine import Engine, Sampling
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.llamacpp import LlamaCppBackend
@@ -42,7 +41,7 @@ ACTIVE = 70
 def with_instrument(engine: Engine, prompt: Prompt, ranking: Ranking, stats: Any, tokens: int) -> None:
     """An answer's tokens with their features, ranked, as the JSON of their events."""
     sampling = Sampling(
-        max_tokens=tokens, temperature=0, logit_bias={end: -1e9 for end in engine.chat.end_ids}
+        max_tokens=tokens, temperature=0, logit_bias=dict.fromkeys(engine.chat.end_ids, -1000000000.0)
     )
     for step in engine.generate(prompt, sampling):
         chosen = select(step.acts, ranking, stats)

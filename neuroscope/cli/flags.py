@@ -89,7 +89,7 @@ def with_pairing(command: Command) -> Command:
             click.option(
                 "--quantization",
                 metavar="TYPE",
-                help="Weights in fewer bits: int8, int4, or a GGUF type as q4k; `neuroscope verify` says what it costs.",
+                help="Weights in fewer bits: int8, int4, a GGUF type as q4k; `neuroscope verify` says what they cost.",
             ),
         )
     ):

@@ -61,9 +61,14 @@ def verify(tokens: int | None, cores: int | None, as_json: bool, **flags: Any) -
         show(rows, as_json=False)
         if (effect := found.quantization) is not None:
             click.echo()
-            model = {"model": effect.quantization, "L0": found.overall.l0, "FVU": found.overall.fvu}
+            ours = found.overall if found.parity is None else found.parity.fidelity
+            model = {"model": effect.quantization, "L0": ours.l0, "FVU": ours.fvu}
             other = {"model": "unquantised", "L0": effect.unquantized.l0, "FVU": effect.unquantized.fvu}
             show([model | {"top-10 overlap": effect.overlap}, other | {"top-10 overlap": 1.0}], as_json=False)
+        if (parity := found.parity) is not None:
+            click.echo()
+            row = {"llama.cpp against torch, both on": parity.numbers, "mean cosine": parity.cosine}
+            show([row | {"least": parity.least_cosine, "top-10 overlap": parity.overlap}], as_json=False)
     for warning in found.warnings:
         click.echo(warning, err=True)
     if found.off:

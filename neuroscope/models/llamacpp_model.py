@@ -60,7 +60,7 @@ def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
 
 
 def declared_type(path: Path) -> str:
-    """The number type that a GGUF file says it is in, `gguf` where it does not, or none known here. Raises as `open_model`."""
+    """The number type that a file says it is in, `gguf` where it says none known here. Raises as `open_model`."""
     must_survive(path)
     pointer = _load(path, vocab_only=True)
     try:

@@ -11,14 +11,16 @@ import torch
 from neuroscope import corpus as corpus_files
 from neuroscope.imported import read_examples
 from neuroscope.manifest import SourcesLock
+from neuroscope.models.llamacpp import LlamaCppBackend
 from neuroscope.models.loading import load_model
+from neuroscope.models.opening import open_backend
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.settings import Pairing, Settings
 from neuroscope.sources import file_sha256
 from neuroscope.sweep.instrument import load_instrument
 from neuroscope.verification import QuantizationEffect, Verification, write_verification
 from neuroscope.verify.published import Published
-from neuroscope.verify.quantized import quantization_effect
+from neuroscope.verify.quantized import backend_parity, parity_check, quantization_effect
 from neuroscope.verify.report import verify_subject
 from neuroscope.verify.subject import Subject, sample_texts
 
@@ -51,7 +53,9 @@ def verify_pairing(
         published_l0=None if published is None else published.l0,
     )
     found = verify_subject(subject, None if examples is None else _published(settings.pairing, examples))
-    if settings.quantization != "none":
+    if settings.backend == "llamacpp":
+        found = _with_llamacpp(found, settings, subject)
+    elif settings.quantization != "none":
         found = replace(found, quantization=_effect(settings, subject))
     write_verification(output, found, fingerprint)
     return found
@@ -82,3 +86,30 @@ def _effect(settings: Settings, subject: Subject) -> QuantizationEffect:
     model, tokenizer = load_model(source.path, device=settings.device, dtype=settings.pairing.dtype)
     backend = TorchBackend(model, tokenizer, settings.pairing.layer)
     return quantization_effect(subject, backend, settings.quantization)
+
+
+def _with_llamacpp(found: Verification, settings: Settings, subject: Subject) -> Verification:
+    """`found`, which is torch's, with what llama.cpp makes of the file that it is given."""
+    pairing = settings.pairing
+    source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
+    opened = open_backend(
+        source.path,
+        pairing.layer,
+        backend=settings.backend,
+        device=settings.device,
+        dtype=pairing.dtype,
+        quantization=settings.quantization,
+    )
+    llamacpp = opened.backend
+    assert isinstance(llamacpp, LlamaCppBackend)
+    same = subject.backend
+    if llamacpp.path != source.path:
+        model, tokenizer = load_model(llamacpp.path, device=settings.device, dtype=pairing.dtype)
+        same = TorchBackend(model, tokenizer, pairing.layer)
+    parity = backend_parity(subject, llamacpp, same, opened.numbers)
+    return replace(
+        found,
+        checks=(*found.checks, parity_check(parity)),
+        quantization=quantization_effect(subject, subject.backend, settings.arithmetic, by=llamacpp),
+        parity=parity,
+    )

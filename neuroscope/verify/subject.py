@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,12 @@ from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder
 from neuroscope.sweep.windows import ChunkTokens, batches, make_batch, tokenize
+
+
+class ReadsWindows(Protocol):
+    """A backend that gives the residual [batch, seq, d_model] of right-padded windows."""
+
+    def residuals(self, ids: Tensor, mask: Tensor) -> Tensor: ...
 
 
 @dataclass(eq=False)
@@ -58,7 +64,7 @@ class Subject:
 
 
 @torch.inference_mode()
-def residuals_of(subject: Subject, backend: TorchBackend, tokens: ChunkTokens) -> Tensor:
+def residuals_of(subject: Subject, backend: ReadsWindows, tokens: ChunkTokens) -> Tensor:
     """[n, d_in] of the measured positions of `tokens` through `backend`, in the order of the windows."""
     rows = []
     for batch in subject._batches(tokens):
