@@ -21,10 +21,12 @@ from neuroscope.corpus.readers import read_files
 from neuroscope.errors import ArtefactError
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.hooks import decoder_layers
+from neuroscope.models.llamacpp import LlamaCppBackend
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder, load_sae
 from neuroscope.verification import (
+    BackendParity,
     Check,
     Fidelity,
     QuantizationEffect,
@@ -35,7 +37,7 @@ from neuroscope.verification import (
 from neuroscope.verify import Subject, checks, verify_subject
 from neuroscope.verify.checks import reference_acts
 from neuroscope.verify.fidelity import fidelity, top_overlap
-from neuroscope.verify.quantized import quantization_effect
+from neuroscope.verify.quantized import backend_parity, parity_check, quantization_effect
 from neuroscope.verify.subject import sample_texts
 
 TOKENS = 600
@@ -234,6 +236,7 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
         {"none": Fidelity(10, 3.0, 0.2)},
         ("careful",),
         QuantizationEffect("int8", Fidelity(10, 3.0, 0.1), 0.9),
+        BackendParity("llamacpp", "q4_1", Fidelity(10, 3.0, 0.1), 0.999, 0.99, 0.95),
     )
     path = tmp_path / "verification.json"
     write_verification(path, report, make_fingerprint())
@@ -266,6 +269,24 @@ def test_what_quantisation_costs_is_measured(
     )
     assert least < effect.overlap < most
     print(quantization, effect)
+
+
+def test_llama_cpp_is_compared_with_torch_on_the_same_weights_token_by_token(subject: Subject) -> None:
+    """On the real quantised file: nearly the same residuals; on another layer's, a check that is off."""
+    path = sources.resolve(settings.load("smollm2-135m").pairing.model).path
+    llamacpp = LlamaCppBackend(path, subject.backend.layer)
+    found = backend_parity(subject, llamacpp, subject.backend, "q4_1")
+    print(found)
+    assert found.cosine > 0.995
+    assert 0.9 < found.least_cosine < found.cosine
+    assert 0.8 < found.overlap < 1
+    assert found.fidelity.tokens > 100
+    assert parity_check(found).verdict == "ok"
+    llamacpp.close()
+    other = backend_parity(subject, LlamaCppBackend(path, 3), subject.backend, "q4_1")
+    check = parity_check(other)
+    assert (check.name, check.verdict) == ("backend", "off")
+    assert "Usually a layer counted otherwise" in check.sentence
 
 
 def test_overlap_is_counted_over_the_features_that_are_active() -> None:
