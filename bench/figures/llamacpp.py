@@ -135,7 +135,15 @@ def random_sae(residual: torch.Tensor) -> SparseAutoencoder:
     )
 
 
-def figure(
+def alone(backend: LlamaCppBackend, prompt: Prompt, tokens: int) -> None:
+    """The backend without an SAE: passes whose residual is taken, and the likeliest token."""
+    backend.rewind(0)
+    forward = backend.forward(prompt.ids)
+    for _ in range(tokens):
+        forward = backend.forward([int(forward.logits.argmax())])
+
+
+def figures(
     name: str,
     engine: Engine,
     ranking: Ranking,
@@ -144,26 +152,34 @@ def figure(
     rounds: int,
     at_least: float,
     **details: Any,
-) -> Figure:
+) -> list[Figure]:
+    """With the whole instrument, and with the residual alone."""
     backend = engine.backend
     assert isinstance(backend, LlamaCppBackend)
     prompt = engine.prepare("The city of Paris is known for")
     without = bare(backend, prompt, tokens)
-    pairs = alternate(without, lambda: with_instrument(engine, prompt, ranking, stats, tokens), rounds)
-    return Figure(
-        f"llamacpp-{name}",
-        f"decode with the instrument, llama.cpp, {name}",
-        "llama.cpp's own decode, same file and threads",
-        ratio(pairs),
-        "x",
-        at_least=at_least,
-        details={
-            "without_tokens_per_s": round(tokens / median(one for one, _ in pairs), 1),
-            "with_tokens_per_s": round(tokens / median(other for _, other in pairs), 1),
-            "threads": torch.get_num_threads(),
-            **details,
-        },
-    )
+    whole = alternate(without, lambda: with_instrument(engine, prompt, ranking, stats, tokens), rounds)
+    taken = alternate(without, lambda: alone(backend, prompt, tokens), rounds)
+    details |= {"threads": torch.get_num_threads()}
+    return [
+        Figure(
+            f"llamacpp-{name}{suffix}",
+            f"decode by llama.cpp with {what}, {name}",
+            "llama.cpp's own decode, same file and threads",
+            ratio(pairs),
+            "x",
+            at_least=promised,
+            details={
+                "without_tokens_per_s": round(tokens / median(one for one, _ in pairs), 1),
+                "with_tokens_per_s": round(tokens / median(other for _, other in pairs), 1),
+                **details,
+            },
+        )
+        for suffix, what, pairs, promised in (
+            ("", "the instrument", whole, at_least),
+            ("-residual", "the residual taken and no SAE", taken, None),
+        )
+    ]
 
 
 def torch_tokens_per_s(tokens: int) -> float:
@@ -179,8 +195,8 @@ def measure(rounds: int) -> list[Figure]:
     small = neuroscope.load(PAIRING, overrides={"backend": "llamacpp"})
     backend = small.engine.backend
     assert isinstance(backend, LlamaCppBackend)
-    figures = [
-        figure(
+    found = [
+        *figures(
             "smollm2", small.engine, small.ranking, small.known.stats, SMALL, rounds, 0.90,
             torch_float32_tokens_per_s=torch_tokens_per_s(40), weights="q4_1",
         )
@@ -190,15 +206,15 @@ def measure(rounds: int) -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "random.gguf"
         random_model(path, source)
-        figures.append(large(path, chat, rounds))
-    return figures
+        found += large(path, chat, rounds)
+    return found
 
 
-def large(path: Path, chat: ChatTokenizer, rounds: int) -> Figure:
+def large(path: Path, chat: ChatTokenizer, rounds: int) -> list[Figure]:
     backend = LlamaCppBackend(path, LAYERS // 2)
     backend.rewind(0)
     sae = random_sae(backend.forward(list(range(100, 160))).residual[1:].float())
     engine = Engine(backend, sae, chat)
     ranking = Ranking(filter="none", threshold=0.5, top_k=10)
     megabytes = round(path.stat().st_size / 1e6)
-    return figure("1b", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")
+    return figures("1b", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")

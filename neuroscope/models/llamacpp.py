@@ -7,6 +7,7 @@ runs. Chat, text and sampling are elsewhere, and so is which file it is.
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -109,10 +110,10 @@ class LlamaCppBackend:
         with self._busy:
             self._must_be_open()
             rows = [self._run(ids[at : at + CELL]) for at in range(0, len(ids), CELL)]
-            logits = torch.from_numpy(self._logits(self._context, -1))
-        self._soiled = self._soiled or not bool(torch.isfinite(logits[0]))
+            logits = self._logits(self._context, -1)
+        self._soiled = self._soiled or not math.isfinite(logits[0])
         residual = torch.from_numpy(rows[0] if len(rows) == 1 else np.concatenate(rows))
-        return Forward(logits=logits, residual=residual.to(self.device))
+        return Forward(logits=torch.from_numpy(logits), residual=residual.to(self.device))
 
     def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
         """Logits [some, vocab] float32 after each of `ids`, in a context of their own: the cache stays as it is."""
