@@ -21,7 +21,8 @@ from neuroscope.sources import cache_dir, replace_atomically
 log = logging.getLogger(__name__)
 
 MB = 1_000_000
-WHOLE = ("f32", "f16", "bf16")
+WHOLE = ("f32", "f16", "bf16", "gguf")
+"""Types whose weights were not rounded before, or not as far as the file says."""
 
 
 def gguf_file(path: Path, quantization: str = "none") -> Path:

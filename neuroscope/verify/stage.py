@@ -54,7 +54,7 @@ def verify_pairing(
     )
     found = verify_subject(subject, None if examples is None else _published(settings.pairing, examples))
     if settings.backend == "llamacpp":
-        found = _with_llamacpp(found, settings, subject)
+        found = with_llamacpp(found, settings, subject)
     elif settings.quantization != "none":
         found = replace(found, quantization=_effect(settings, subject))
     write_verification(output, found, fingerprint)
@@ -88,7 +88,7 @@ def _effect(settings: Settings, subject: Subject) -> QuantizationEffect:
     return quantization_effect(subject, backend, settings.quantization)
 
 
-def _with_llamacpp(found: Verification, settings: Settings, subject: Subject) -> Verification:
+def with_llamacpp(found: Verification, settings: Settings, subject: Subject) -> Verification:
     """`found`, which is torch's, with what llama.cpp makes of the file that it is given."""
     pairing = settings.pairing
     source = SourcesLock(settings.results / "sources.lock.json").resolve(pairing.model)
