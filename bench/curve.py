@@ -12,9 +12,9 @@ import matplotlib
 
 matplotlib.use("svg")
 
-from matplotlib import pyplot  # noqa: E402
-from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: E402
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ def save(curve: Curve, machine: Mapping[str, Any], folder: Path) -> None:
 def draw(curve: Curve, path: Path) -> None:
     """One panel for each series, both axes logarithmic, from zero knowledge of the machine: the same data give the
     same bytes."""
-    with matplotlib.rc_context({"svg.hashsalt": curve.name, "svg.fonttype": "none", "font.family": "sans-serif"}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": curve.name, "svg.fonttype": "none", "font.family": "sans-serif"}
+    ):
         figure, panels = pyplot.subplots(
             1, len(curve.series), figsize=(4.6 * len(curve.series), 3.6), squeeze=False, layout="constrained"
         )
@@ -70,9 +72,13 @@ def draw_series(panel: Axes, curve: Curve, series: Series) -> None:
     panel.set_ylim(min(values) / 2, max(values) * 2)
     panel.set_xticks(curve.sizes)
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"))
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.3g}" if value < 1000 else f"{value:,.0f}")
+        )
     panel.xaxis.set_minor_locator(NullLocator())
     for value, size in zip(series.measured, curve.sizes, strict=True):
-        panel.annotate(f"{value:,.3g}", (size, value), textcoords="offset points", xytext=(0, 7), ha="center", size=8)
+        panel.annotate(
+            f"{value:,.3g}", (size, value), textcoords="offset points", xytext=(0, 7), ha="center", size=8
+        )
     panel.legend(frameon=False, fontsize=8, loc="best")
     panel.spines[["top", "right"]].set_visible(False)

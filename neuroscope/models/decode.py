@@ -21,6 +21,7 @@ from neuroscope.models.cache import append, copy_out
 from neuroscope.models.kernels import kernels
 from neuroscope.models.lean import LeanStep
 from neuroscope.models.lean_layers import NotLeanError
+from neuroscope.models.packed import rounds_to
 
 MODES = ("auto", "lean", "model")
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.03}
@@ -70,7 +71,7 @@ def choose(
         steps = [
             LeanStep(model, layer, context_length, kernel) for kernel in kernels(weight.device, weight.dtype)
         ]
-        chosen = _measured(mode, steps, new_cache, forward)
+        chosen = _measured(mode, steps, new_cache, forward, TOLERANCE.get(rounds_to(model), 0.0))
     except NotLeanError as error:
         chosen = Choice(str(error))
     except (ModelError, RuntimeError, AttributeError, TypeError) as error:
@@ -82,7 +83,11 @@ def choose(
 
 
 def _measured(
-    mode: str, steps: list[LeanStep], new_cache: Callable[[], Any], forward: Callable[[list[int], Any], Any]
+    mode: str,
+    steps: list[LeanStep],
+    new_cache: Callable[[], Any],
+    forward: Callable[[list[int], Any], Any],
+    tolerance: float,
 ) -> Choice:
     weights = steps[0].weights
     ways: list[Way] = [*(step.run for step in steps), lambda token, _position, cache: forward([token], cache)]
