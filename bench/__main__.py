@@ -1,8 +1,8 @@
 """Every figure of speed and memory: `make bench`, or `python -m bench --only prefix --rounds 3`.
 
 Each group of figures runs in a process of its own. What was run takes the place of its older figures in
-`bench/results.json` and in the table of `bench/README.md`; what was not run keeps them, with their date. `--trial`
-writes nothing.
+`bench/results.json` and in the tables of `bench/README.md` and README; what was not run keeps them, with their date.
+`--trial` writes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
         groups[name] = table.group(json.loads(run.stdout.splitlines()[-1]), about, arguments.rounds)
         print("\n".join(table.lines(groups[name])), flush=True)
         if not arguments.trial:
-            table.save(groups, ROOT / "bench/results.json", ROOT / "bench/README.md")
+            table.save(groups, ROOT / "bench/results.json", ROOT / "bench/README.md", ROOT / "README.md")
     for name in failed:
         print(f"{name} failed: its error is above.", file=sys.stderr)
     return 1 if failed or any(table.broken(group) for group in groups.values()) else 0

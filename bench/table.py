@@ -13,6 +13,23 @@ from bench.figures import NAMES
 
 HEAD = "| what | measured against | promised | measured | lowest, highest |\n|---|---|---|---|---|\n"
 
+SHORT_HEAD = "| how fast | beside | promised | measured |\n|---|---|---|---|\n"
+SHORT = (
+    "instrument-gemma-2-2b-shape",
+    "decode-float32",
+    "decode-bfloat16",
+    "decode-int4",
+    "llamacpp-smollm2",
+    "sweep-vs-bare-forward",
+    "sweep-vs-delphi",
+    "sweep-vs-saelens",
+    "first-token-tenth-turn",
+    "start-to-ready",
+    "subscribers-1000",
+    "feature-page",
+)
+"""Figures of the project's README."""
+
 Group = dict[str, Any]
 
 
@@ -22,23 +39,35 @@ def group(figures: Sequence[Mapping[str, Any]], about: Mapping[str, Any], rounds
     return {"date": today, "rounds": rounds, "machine": dict(about), "figures": list(figures)}
 
 
-def save(groups: Mapping[str, Group], results: Path, readme: Path) -> None:
-    """Put `groups` in the place of their older selves, in both files."""
+def save(groups: Mapping[str, Group], results: Path, readme: Path, front: Path) -> None:
+    """Put `groups` in the place of their older selves, in the record, its table and the short one of `front`."""
     known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
     known |= groups
     known = {name: known[name] for name in NAMES if name in known}
     unfinished = results.with_name(f"{results.name}.tmp")
     unfinished.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     unfinished.replace(results)
-    quote(known, readme)
+    quote(HEAD, markdown(known), readme)
+    quote(SHORT_HEAD, short(known), front)
 
 
-def quote(known: Mapping[str, Group], readme: Path) -> None:
+def quote(head: str, table: str, readme: Path) -> None:
+    """Put `table` in the place of the one that begins with `head`."""
     text = readme.read_text(encoding="utf-8")
-    old = re.search(re.escape(HEAD) + r"(\|.*\n)*", text)
+    old = re.search(re.escape(head) + r"(\|.*\n)*", text)
     if old is None:
-        raise SystemExit(f"{readme.name} has no table that begins with {HEAD.splitlines()[0]!r}.")
-    readme.write_text(text[: old.start()] + markdown(known) + text[old.end() :], encoding="utf-8")
+        raise SystemExit(f"{readme.name} has no table that begins with {head.splitlines()[0]!r}.")
+    readme.write_text(text[: old.start()] + table + text[old.end() :], encoding="utf-8")
+
+
+def short(known: Mapping[str, Group]) -> str:
+    figures = {one["name"]: one for group in known.values() for one in group["figures"]}
+    rows = [
+        f"| {one['what']} | {one['against']} | {promised(one)} | {number(one['measured']['median'])} {one['unit']} |\n"
+        for name in SHORT
+        if (one := figures.get(name))
+    ]
+    return SHORT_HEAD + "".join(rows)
 
 
 def markdown(known: Mapping[str, Group]) -> str:

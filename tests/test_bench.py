@@ -51,10 +51,12 @@ def test_sides_run_in_turns_and_the_ratio_says_how_many_times_faster_the_second_
 def test_a_part_that_ran_again_leaves_the_others_figures_and_the_text_around_the_table(
     tmp_path: Path,
 ) -> None:
-    readme, results = tmp_path / "README.md", tmp_path / "results.json"
+    readme, front, results = (tmp_path / name for name in ("README.md", "front.md", "results.json"))
+    front.write_text(f"{table.SHORT_HEAD}| old | row |\n")
     readme.write_text(f"before\n\n{table.HEAD}| old | row |\n\nafter\n")
     results.write_text(json.dumps({"gone": grouped(figure(9))}))
-    table.save({NAMES[0]: grouped(figure(1.25, at_least=1))}, results, readme)
+    table.save({NAMES[0]: grouped(figure(1.25, at_least=1))}, results, readme, front)
+    assert front.read_text() == table.SHORT_HEAD
     assert list(json.loads(results.read_text())) == [NAMES[0]]
     assert readme.read_text() == (
         f"before\n\n{table.HEAD}| decode | generate | at least 1 | **1.25** x | 1.25, 1.25 |\n\nafter\n"
@@ -72,6 +74,7 @@ def test_the_table_is_the_one_of_the_last_run() -> None:
     known = json.loads((BENCH / "results.json").read_text())
     assert set(known) <= set(NAMES)
     assert table.markdown(known) in (BENCH / "README.md").read_text()
+    assert table.short(known) in (BENCH.parent / "README.md").read_text()
     recorded = [one for group in known.values() for one in group["figures"]]
     names = [one["name"] for one in recorded]
     assert len(names) == len(set(names))
