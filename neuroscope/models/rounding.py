@@ -71,7 +71,7 @@ def _ranged(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Values [n, G, g] from -8 to 7, scales and zeros [n, G].
 
     First from the group's least weight to its greatest, then REFITS times the line of least squares through what
-    that gave.
+    that gave. A group that is all alike is its zero alone: a scale of 1 would leave it no more digits than 1 has.
     """
     size = groups.shape[-1]
     low, high = groups.aminmax(dim=-1)
@@ -83,7 +83,7 @@ def _ranged(groups: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         centre = values.mean(-1)
         spread = values.square().sum(-1) - size * centre.square()
         slope = ((values * groups).sum(-1) - size * centre * mean) / spread
-        slope = torch.where(spread > 0, slope, scales.float())
+        slope = torch.where(spread > 0, slope, 0.0)
         scales, zeros = _usable(slope), (mean - slope * centre).bfloat16()
         values = _nearest(groups, scales, zeros)
     return values.nan_to_num_(0).to(torch.int8), scales, zeros

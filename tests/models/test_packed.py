@@ -60,6 +60,17 @@ def test_4_bits_lose_less_than_the_range_of_each_group_cut_in_16_levels() -> Non
     assert error < 0.96 * difference(plain, weight)
 
 
+@pytest.mark.parametrize("alike", [1.0, -0.37, 0.02, 0.003, 1e-4])
+@pytest.mark.parametrize("inputs", [32, 33])
+def test_weights_that_are_all_alike_keep_the_digits_of_bfloat16(alike: float, inputs: int) -> None:
+    """Also one weight by itself behind the last whole group."""
+    weight = torch.full((3, inputs), alike)
+    weight[1, :32] = torch.linspace(-1, 1, 32)
+    found = rounded(weight, 4).dequantised(torch.float32)
+    torch.testing.assert_close(found[[0, 2]], weight[[0, 2]], rtol=2**-8, atol=0)
+    torch.testing.assert_close(found[1, 32:], weight[1, 32:], rtol=2**-8, atol=0)
+
+
 @BITS
 @pytest.mark.parametrize("inputs", [32, 40, 7])
 def test_a_weight_that_is_not_a_number_spoils_its_group_and_no_other(bits: int, inputs: int) -> None:
