@@ -170,18 +170,18 @@ def _gemma2(layer: Any, config: Any, op: ToOp, **more: Any) -> LeanLayer:
         config,
         op,
         window=attention.sliding_window,
-        softcap=attention.attn_logit_softcapping,
         after_attention=norm(layer.post_attention_layernorm),
         mlp_norm=norm(layer.pre_feedforward_layernorm),
         after_mlp=norm(layer.post_feedforward_layernorm),
-        **more,
+        **{"softcap": attention.attn_logit_softcapping, **more},
     )
 
 
 def _gemma3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
     attention = layer.self_attn
     norms = {"q_norm": norm(attention.q_norm), "k_norm": norm(attention.k_norm)}
-    return _gemma2(layer, config, op, rotary=attention.layer_type, **norms)
+    # its config may name a cap on attention scores, its attention has none
+    return _gemma2(layer, config, op, rotary=attention.layer_type, softcap=None, **norms)
 
 
 def _phi3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
