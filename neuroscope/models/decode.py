@@ -96,7 +96,7 @@ def _measured(
     if not steps[0].fits(start):
         raise NotLeanError("its cache keeps no single positions")
     forward(ids[:PREFIX], start)
-    seconds, tolerance = [math.inf] * len(ways), TOLERANCE.get(weights.dtype, 0.0)
+    seconds = [math.inf] * len(ways)
     for _ in range(ROUNDS):
         found = [_run(way, ids, start, new_cache(), weights.device) for way in ways]
         seconds = [min(one, ran.seconds) for one, ran in zip(seconds, found, strict=True)]

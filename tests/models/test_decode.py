@@ -19,6 +19,8 @@ from neuroscope.errors import ModelError
 from neuroscope.models import decode, kernels
 from neuroscope.models.hooks import decoder, residual_at
 from neuroscope.models.loading import load_model
+from neuroscope.models.packed import rounds_to
+from neuroscope.models.quantization import pack_linear_layers
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
 
@@ -186,6 +188,18 @@ def test_a_step_that_gives_other_numbers_is_not_used(load: Load) -> None:
         ModelError, match=r"decode lean cannot be used with this model: .* Set decode to auto"
     ):
         _ = TorchBackend(model, None, LAYER, decode="lean").decode
+
+
+def test_packed_weights_may_differ_by_what_their_kernels_round(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is to bfloat16, also where the rest of the model is float32."""
+    monkeypatch.setattr(decode, "TOLERANCE", {torch.float32: -1.0, torch.bfloat16: 0.1})
+    packed, plain = load("llama"), load("llama")
+    pack_linear_layers(packed, 8, torch.device("cpu"))
+    assert rounds_to(packed) == torch.bfloat16, "no kernel for int8 on this machine"
+    assert TorchBackend(packed, None, LAYER).decode.step is not None
+    assert TorchBackend(plain, None, LAYER).decode.step is None
 
 
 def test_a_step_that_fails_is_not_used(load: Load) -> None:
