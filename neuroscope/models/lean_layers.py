@@ -1,9 +1,9 @@
 """Decoder layers as the lean decode step runs them, described from the model's own modules.
 
-A layer is described by its exact class; the weights stay where they are, in the modules, and a linear layer that is
-no plain `nn.Linear` (quantised, GPT-2's Conv1D) is called as the module it is. A layer of a class that is not known
-here has no description: `lean` then leaves decoding to the model. That a description is right is not believed: `decode`
-compares it with the model's own forward pass when it is loaded.
+A layer is described by its exact class; the weights stay in the modules (`joining` moves those of one input together),
+and a linear layer that is no plain `nn.Linear` (quantised, GPT-2's Conv1D) is called as the module it is. A layer of a
+class that is not known here has no description: `lean` then leaves decoding to the model. That a description is right
+is not believed: `decode` compares it with the model's own forward pass when it is loaded.
 """
 
 from __future__ import annotations
@@ -16,12 +16,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from neuroscope.models.joining import joined, plain
 from neuroscope.models.kernels import Product
 
 Op = Callable[[Tensor], Tensor]
 """From rows [n, d_in] to rows [n, d_out]."""
 
-ToOp = Callable[[nn.Module], Op]
+
+@dataclass(frozen=True, slots=True)
+class ToOp:
+    """What makes operations of modules, by `product` where the weights are plain."""
+
+    product: Product
+
+    def __call__(self, module: nn.Module) -> Op:
+        return linear(module, self.product)
+
+    def together(self, *modules: nn.Module) -> Op | None:
+        """One operation for modules of one input; None where they cannot be joined."""
+        return joined(modules, self.product)
+
+
 Project = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -60,17 +75,17 @@ def describe(layer: nn.Module, config: Any, product: Product) -> LeanLayer:
     if build is None or not module.startswith("transformers.models."):
         raise NotLeanError(f"decoder layers of class {name} are not known")
     try:
-        return build(layer, config, lambda module: linear(module, product))
+        return build(layer, config, ToOp(product))
     except AttributeError as error:
         raise NotLeanError(f"a {name} of another form: {error}") from error
 
 
 def linear(module: nn.Module, product: Product) -> Op:
     """A plain linear layer by `product`; anything else as it is."""
-    weight = module._parameters.get("weight")
-    if type(module) is not nn.Linear or weight is None or type(weight.data) is not Tensor:
+    if not plain(module):
         return module
-    bias = module.bias
+    weight: Any = module._parameters["weight"]
+    bias: Any = module.bias
     if not weight.is_contiguous():
         product = F.linear
     return lambda x: product(x, weight, bias)
@@ -101,8 +116,10 @@ _RMS_NORMS = ("LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", 
 
 
 def _separate(attention: Any, op: ToOp) -> Project:
-    q, k, v = op(attention.q_proj), op(attention.k_proj), op(attention.v_proj)
-    d = attention.head_dim
+    d, parts = attention.head_dim, (attention.q_proj, attention.k_proj, attention.v_proj)
+    if (both := op.together(*parts)) is not None:
+        return _joined(both, [part.out_features for part in parts], d)
+    q, k, v = map(op, parts)
     return lambda x: (q(x).view(-1, d), k(x).view(-1, d), v(x).view(-1, d))
 
 
@@ -127,8 +144,21 @@ def _interleaved(both: Op, d: int) -> Project:
 
 
 def _gated(mlp: Any, op: ToOp) -> Op:
-    gate, up, down, act = op(mlp.gate_proj), op(mlp.up_proj), op(mlp.down_proj), mlp.act_fn
+    down, act = op(mlp.down_proj), mlp.act_fn
+    if (both := op.together(mlp.gate_proj, mlp.up_proj)) is not None:
+        return _gated_by_one(both, act, down)
+    gate, up = op(mlp.gate_proj), op(mlp.up_proj)
     return lambda x: down(act(gate(x)) * up(x))
+
+
+def _gated_by_one(both: Op, act: Op, down: Op) -> Op:
+    """One matrix whose rows are all gates, then all ups."""
+
+    def gated(x: Tensor) -> Tensor:
+        gate, up = both(x).chunk(2, dim=-1)
+        return down(act(gate) * up)
+
+    return gated
 
 
 def _two(one: Op, act: Op, other: Op) -> Op:
@@ -187,17 +217,11 @@ def _gemma3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
 def _phi3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
     attention, mlp, d = layer.self_attn, layer.mlp, layer.self_attn.head_dim
     sizes = [n * d for n in (config.num_attention_heads, *[config.num_key_value_heads] * 2)]
-    both, down, act = op(mlp.gate_up_proj), op(mlp.down_proj), mlp.activation_fn
-
-    def gated(x: Tensor) -> Tensor:
-        gate, up = both(x).chunk(2, dim=-1)
-        return down(up * act(gate))
-
     return LeanLayer(
         norm=norm(layer.input_layernorm),
         project=_joined(op(attention.qkv_proj), sizes, d),
         output=op(attention.o_proj),
-        mlp=gated,
+        mlp=_gated_by_one(op(mlp.gate_up_proj), mlp.activation_fn, op(mlp.down_proj)),
         scaling=float(attention.scaling),
         rotary="",
         window=config.sliding_window,

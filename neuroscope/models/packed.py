@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from neuroscope.errors import ModelError
 from neuroscope.models.packed_kernels import KERNELS, PLAIN, Kernel
 from neuroscope.models.rounding import BLOCK, Rounded, rounded
+from neuroscope.models.together import together
 
 WRONG = 0.02
 """A kernel whose product differs by more than this share is not used; rounding to bfloat16 makes some 0.004."""
@@ -73,12 +74,10 @@ class PackedLinear(nn.Module):
         if not isinstance(first, PackedLinear) or not all(first._joins(part) for part in parts[1:]):
             return SideBySide(parts)
         layers: list[Any] = list(parts)
-        kernel, packed = first.kernel, torch.cat([layer.packed for layer in layers])
+        kernel, (packed, parts_of_it) = first.kernel, together([layer.packed for layer in layers])
         scales = torch.cat([layer.scales for layer in layers], kernel.outputs_along)
         bias = None if first.bias is None else torch.cat([layer.bias for layer in layers])
-        for layer, rows in zip(
-            layers, torch.split(packed, [len(layer.packed) for layer in layers]), strict=True
-        ):
+        for layer, rows in zip(layers, parts_of_it, strict=True):
             layer.packed = rows
         return cls(kernel, packed, scales, bias, first.in_features)
 
