@@ -1,14 +1,15 @@
 """How one more token is decoded: by the lean step where it is the same as the model's own forward pass, else by that.
 
-Which it is, is settled once: a few tokens run both ways. What differs is refused, whatever it would win. What agrees
-is used unless it is clearly slower, so that noise in the timing never moves the last bits of a seed's answer.
+Which it is, is settled once at the start: a few tokens run both ways, and the first of the ways that gives the model's
+numbers is used. Only numbers decide. `kernels` has its ways in order for each device and dtype, by what was measured of
+them; a stopwatch at the start would choose otherwise on a busy machine, and with the way the last bits of the numbers
+change, and so the text that a seed gives.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,10 @@ TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.03}
 """Largest distance of two ways to one vector, as a share of its length. The order of sums costs some 1e-5 in float32
 and 0.03 in bfloat16; a wrong position, mask, norm or scale 0.3 and more.
 """
-CLEARLY = 1.5
-"""A way that is slower by less is as fast."""
-PREFIX, STEPS, ROUNDS = 4, 2, 8
+PREFIX, STEPS = 4, 2
+
+FAULTS = (ModelError, RuntimeError, AttributeError, TypeError)
+"""What is raised where the parts of a model behave otherwise than was expected of them."""
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +49,12 @@ class Choice:
     """None: by the model's own forward pass."""
 
     def __str__(self) -> str:
-        return f"{'model' if self.step is None else f'lean, {self.step.kernel}'} ({self.why})"
+        return f"{self.way} ({self.why})"
+
+    @property
+    def way(self) -> str:
+        """In a word or two."""
+        return "model" if self.step is None else f"lean, {self.step.kernel}"
 
 
 def choose(
@@ -67,93 +74,59 @@ def choose(
     if mode == "model":
         return Choice("asked for")
     try:
-        weight = model.get_input_embeddings().weight
-        steps = [
-            LeanStep(model, layer, context_length, kernel) for kernel in kernels(weight.device, weight.dtype)
-        ]
-        chosen = _measured(mode, steps, new_cache, forward, TOLERANCE.get(rounds_to(model), 0.0))
+        chosen = _first_that_agrees(model, layer, context_length, new_cache, forward)
     except NotLeanError as error:
         chosen = Choice(str(error))
-    except (ModelError, RuntimeError, AttributeError, TypeError) as error:
-        chosen = Choice(f"the lean step fails: {error}")  # what this model is made of behaves otherwise
+    except FAULTS as error:
+        chosen = Choice(f"the lean step fails: {error}")
     if mode == "lean" and chosen.step is None:
         raise ModelError(f"decode lean cannot be used with this model: {chosen.why}. Set decode to auto.")
     log.info("decoding: %s", chosen)
     return chosen
 
 
-def _measured(
-    mode: str,
-    steps: list[LeanStep],
+def _first_that_agrees(
+    model: Any,
+    layer: int,
+    context_length: int,
     new_cache: Callable[[], Any],
     forward: Callable[[list[int], Any], Any],
-    tolerance: float,
 ) -> Choice:
-    weights = steps[0].weights
-    ways: list[Way] = [*(step.run for step in steps), lambda token, _position, cache: forward([token], cache)]
-    ids = [(7919 * i + 13) % weights.shape[0] for i in range(PREFIX + STEPS)]
-    start = new_cache()
-    if not steps[0].fits(start):
+    """The lean step by the first kernel with which it gives the model's numbers, or why there is none."""
+    weight = model.get_input_embeddings().weight
+    ids = [(7919 * i + 13) % weight.shape[0] for i in range(PREFIX + STEPS)]
+    ways = kernels(weight.device, weight.dtype)
+    start, step = new_cache(), LeanStep(model, layer, context_length, ways[0])
+    if not step.fits(start):
         raise NotLeanError("its cache keeps no single positions")
     forward(ids[:PREFIX], start)
-    seconds = [math.inf] * len(ways)
-    for _ in range(ROUNDS):
-        found = [_run(way, ids, start, new_cache(), weights.device) for way in ways]
-        seconds = [min(one, ran.seconds) for one, ran in zip(seconds, found, strict=True)]
-        apart = [ran.distance(found[-1]) for ran in found]
-        chosen = _best(mode, steps, seconds, apart, tolerance)
-        if chosen.step is steps[0] or not any(one <= tolerance for one in apart[:-1]):
-            break  # what is preferred and looks slow gets more chances: it may have been the machine
-    return chosen
+    expected = _run(lambda token, _position, cache: forward([token], cache), ids, start, new_cache())
+    reasons = []
+    for kernel in ways:
+        try:
+            step = LeanStep(model, layer, context_length, kernel)
+            apart = _apart(_run(step.run, ids, start, new_cache()), expected)
+        except FAULTS as error:
+            reasons.append(f"the lean step fails: {error}")
+            continue
+        if apart <= TOLERANCE.get(rounds_to(model), 0.0):
+            return Choice(f"{apart:.1g} from the model's own pass", step)
+        reasons.append(f"the lean step gives other numbers, {apart:.2g} apart")
+    return Choice(reasons[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """What one way gave for a few tokens, and the shortest time of one."""
-
-    outputs: list[tuple[Tensor, Tensor]]
-    seconds: float
-
-    def distance(self, other: _Ran) -> float:
-        """The largest over tokens, logits and residuals; infinite where one is not finite."""
-        pairs = zip(self.outputs, other.outputs, strict=True)
-        return max(_distance(*pair) for both in pairs for pair in zip(*both, strict=True))
-
-
-def _run(way: Way, ids: list[int], start: Any, cache: Any, device: torch.device) -> _Ran:
+def _run(way: Way, ids: list[int], start: Any, cache: Any) -> list[tuple[Tensor, Tensor]]:
+    """What one way gives for the tokens behind the prefix, which is in `start` and put into `cache`."""
     saved = copy_out(start, 0, PREFIX)
     assert saved is not None
     append(cache, [saved])
-    outputs, best = [], math.inf
-    for position in range(PREFIX, len(ids)):
-        began = time.perf_counter()
-        outputs.append(way(ids[position], position, cache))
-        _finish(device)
-        best = min(best, time.perf_counter() - began)
-    return _Ran(outputs, best)
+    return [way(ids[position], position, cache) for position in range(PREFIX, len(ids))]
 
 
-def _best(
-    mode: str, steps: list[LeanStep], seconds: list[float], apart: list[float], tolerance: float
-) -> Choice:
-    """The first of the steps that agrees with the model, the last of all, and that no other clearly beats."""
-    agreeing = [number for number in range(len(steps)) if apart[number] <= tolerance]
-    if not agreeing:
-        return Choice(f"the lean step gives other numbers, {min(apart[:-1]):.2g} apart")
-    fastest = min(seconds[number] for number in agreeing)
-    number = next(number for number in agreeing if seconds[number] <= CLEARLY * fastest)
-    times = f"{1e3 * seconds[number]:.1f} ms a token, the model's own pass {1e3 * seconds[-1]:.1f}"
-    if mode == "auto" and seconds[number] > CLEARLY * seconds[-1]:
-        return Choice(f"the lean step is slower: {times}")
-    return Choice(times, steps[number])
-
-
-def _finish(device: torch.device) -> None:
-    """Wait until the device has done what it was given."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
+def _apart(found: list[tuple[Tensor, Tensor]], expected: list[tuple[Tensor, Tensor]]) -> float:
+    """The largest distance over tokens, logits and residuals; infinite where one is not finite."""
+    pairs = zip(found, expected, strict=True)
+    return max(_distance(*pair) for both in pairs for pair in zip(*both, strict=True))
 
 
 def _distance(found: Tensor, expected: Tensor) -> float:

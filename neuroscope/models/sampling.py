@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ GREEDY_BELOW = 1e-5
 
 NUCLEUS_CANDIDATES = 1024
 """`top_p` sorts this many tokens first, and the whole vocabulary only where they do not suffice."""
+
+NOT_FINITE = "The model's logits are not finite. Try dtype float32."
 
 
 class Choice(NamedTuple):
@@ -52,6 +55,10 @@ class Sampler:
         self._penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
         self._bias_ids = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
         self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
+        self._greedy = sampling.temperature < GREEDY_BELOW
+        self._only_best = (
+            self._greedy and not sampling.logprobs and not self._penalised and not sampling.logit_bias
+        )
 
     @torch.inference_mode()
     def choose(self, logits: Tensor) -> Choice:
@@ -59,12 +66,13 @@ class Sampler:
 
         Raises ModelError when the best of them is not a number.
         """
+        if self._only_best:
+            return Choice(_best(logits), None, ())
         logits = self._adjusted(logits.cpu())
         best = int(logits.argmax())
         if not torch.isfinite(logits[best]):
-            raise ModelError("The model's logits are not finite. Try dtype float32.")
-        greedy = self._sampling.temperature < GREEDY_BELOW
-        token = best if greedy or self._sampling.top_p <= 0 else self._draw(logits)
+            raise ModelError(NOT_FINITE)
+        token = best if self._greedy or self._sampling.top_p <= 0 else self._draw(logits)
         if self._penalised:
             self._chosen[token] += 1
         if not self._sampling.logprobs:
@@ -98,6 +106,17 @@ class Sampler:
         point = torch.rand((), generator=self._random, dtype=torch.float64) * cumulative[-1]
         drawn = int(torch.searchsorted(cumulative, point, right=True).clamp_max(len(cumulative) - 1))
         return drawn if ids is None else int(ids[drawn])
+
+
+def _best(logits: Tensor) -> int:
+    """The most likely token, found where the logits are: two numbers leave the device, and at once."""
+    value, index = logits.max(-1)
+    number, token = torch.stack(
+        [value, index.to(value.dtype)]
+    ).tolist()  # float32 holds every token up to 2^24
+    if not math.isfinite(number):
+        raise ModelError(NOT_FINITE)
+    return int(token)
 
 
 def _nucleus(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:

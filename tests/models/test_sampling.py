@@ -106,6 +106,19 @@ def test_no_log_probabilities_unless_asked() -> None:
     assert Sampler(Sampling(temperature=0), 4).choose(LOGITS) == (0, None, ())
 
 
+def test_the_best_alone_is_found_where_the_logits_are() -> None:
+    """The first of equals, as with everything else that is asked for; also beyond what float16 counts to."""
+    logits = torch.zeros(300_000)
+    logits[262_143] = logits[270_001] = 5
+    alone, with_more = (
+        Sampler(Sampling(temperature=0, logprobs=more), len(logits)) for more in (False, True)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.Tensor, "cpu", None)
+        assert alone.choose(logits).token == 262_143
+    assert with_more.choose(logits).token == 262_143
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_logits_that_are_not_numbers_are_an_error(bad: float) -> None:
     with pytest.raises(ModelError, match="not finite"):
