@@ -126,10 +126,11 @@ def _run(way: Way, ids: list[int], start: Any, cache: Any) -> list[tuple[Tensor,
 def _apart(found: list[tuple[Tensor, Tensor]], expected: list[tuple[Tensor, Tensor]]) -> float:
     """The largest distance over tokens, logits and residuals; infinite where one is not finite."""
     pairs = zip(found, expected, strict=True)
-    return max(_distance(*pair) for both in pairs for pair in zip(*both, strict=True))
+    return max(distance(*pair) for both in pairs for pair in zip(*both, strict=True))
 
 
-def _distance(found: Tensor, expected: Tensor) -> float:
+def distance(found: Tensor, expected: Tensor) -> float:
+    """As a share of the length of `expected`; infinite where something is not finite or has another shape."""
     found, expected = found.float().flatten(), expected.float().flatten()
     if found.shape != expected.shape:
         return float("inf")

@@ -20,7 +20,7 @@ SMALL = 1 << 18
 """Weights of fewer bytes stay in the processor's cache, where the call itself costs more than the memory."""
 
 Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""x [1, d_in], weight [d_out, d_in], bias [d_out] or None -> [1, d_out]."""
+"""x [n, d_in], weight [d_out, d_in], bias [d_out] or None -> [n, d_out]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,13 @@ def kernels(device: torch.device, dtype: torch.dtype) -> list[Kernel]:
         if dtype == torch.bfloat16:
             return [Kernel("PyTorch", onednn=False), Kernel("oneDNN")]
     return [Kernel("PyTorch")]
+
+
+def for_rows(device: torch.device, dtype: torch.dtype) -> Product:
+    """How many rows are multiplied: by oneDNN in float32 too, where `F.linear` leaves it to BLAS."""
+    backend: Any = torch.backends.mkldnn
+    there = backend.is_available() and backend.enabled and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return _onednn if device.type == "cpu" and dtype == torch.float32 and there else F.linear
 
 
 def _onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

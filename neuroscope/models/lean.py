@@ -42,8 +42,8 @@ class LeanStep:
         names = sorted({one.rotary for one in self._layers if one.rotary is not None})
         if names and rotary is None:
             raise NotLeanError("the rotary embedding is not where it is looked for")
-        self._rotary = {name: _RotaryTable(rotary, name, owner, context_length) for name in names}
-        if model.training or any(_hooks(module) for module in model.modules()):
+        self._rotary = {name: RotaryTable(rotary, name, owner, context_length) for name in names}
+        if model.training or any(hooked(module) for module in model.modules()):
             raise NotLeanError("the model is in training, or its modules have hooks")
 
     @property
@@ -60,7 +60,7 @@ class LeanStep:
     def fits(self, cache: Cache) -> bool:
         """Whether this step and the model's own forward pass are the same now: nobody hooked a layer meanwhile."""
         return all(isinstance(one, GrowingLayer) for one in cache.layers) and not any(
-            map(_hooks, self._modules)
+            map(hooked, self._modules)
         )
 
     def run(self, token: int, position: int, cache: Cache) -> tuple[Tensor, Tensor]:
@@ -130,11 +130,12 @@ def _attend(layer: LeanLayer, q: Tensor, keys: Tensor, values: Tensor) -> Tensor
     return found.reshape(1, -1)
 
 
-def _hooks(module: nn.Module) -> bool:
+def hooked(module: nn.Module) -> bool:
+    """Whether someone reads or changes what goes through `module`."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-class _RotaryTable:
+class RotaryTable:
     """Cosines and sines of all positions so far, by the model's own module."""
 
     def __init__(self, rotary: Any, name: str, owner: Any, context_length: int) -> None:
@@ -158,3 +159,8 @@ class _RotaryTable:
             self._cos += cos[0].unsqueeze(1).unbind()
             self._sin += torch.cat([-first, second], dim=-1).unsqueeze(1).unbind()
         return self._cos[position], self._sin[position]
+
+    def until(self, width: int, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The rows of the first `width` positions, [width, turned]."""
+        self.row(width - 1, x)
+        return torch.cat(self._cos[:width]), torch.cat(self._sin[:width])

@@ -1,9 +1,9 @@
-"""Decoder layers as the lean decode step runs them, described from the model's own modules.
+"""Decoder layers as the lean passes run them, described from the model's own modules.
 
 A layer is described by its exact class; the weights stay in the modules (`joining` moves those of one input together),
 and a linear layer that is no plain `nn.Linear` (quantised, GPT-2's Conv1D) is called as the module it is. A layer of a
-class that is not known here has no description: `lean` then leaves decoding to the model. That a description is right
-is not believed: `decode` compares it with the model's own forward pass when it is loaded.
+class that is not known here has no description: `lean` and `lean_batch` then leave it to the model. That a description is
+right is not believed: it is compared with the model's own forward pass before it is used.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class NotLeanError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeanLayer:
-    """One decoder layer, for one token."""
+    """One decoder layer, for the tokens of any number of rows."""
 
     norm: Op
     project: Project
-    """[1, d_model] -> queries [heads, head_dim], keys and values [kv_heads, head_dim]."""
+    """[n, d_model] -> queries [n * heads, head_dim], keys and values [n * kv_heads, head_dim]."""
     output: Op
     mlp: Op
     scaling: float
@@ -128,7 +128,7 @@ def _joined(both: Op, sizes: list[int], d: int) -> Project:
 
     def project(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, k, v = torch.split(both(x), sizes, dim=-1)
-        return q.view(-1, d), k.view(-1, d), v.view(-1, d)
+        return q.reshape(-1, d), k.reshape(-1, d), v.reshape(-1, d)
 
     return project
 
@@ -148,7 +148,7 @@ def _gated(mlp: Any, op: ToOp) -> Op:
     if (both := op.together(mlp.gate_proj, mlp.up_proj)) is not None:
         return _gated_by_one(both, act, down)
     gate, up = op(mlp.gate_proj), op(mlp.up_proj)
-    return lambda x: down(act(gate(x)) * up(x))
+    return lambda x: down(act(gate(x)).mul_(up(x)))  # in place: what `act` returns is nobody else's
 
 
 def _gated_by_one(both: Op, act: Op, down: Op) -> Op:
@@ -156,7 +156,7 @@ def _gated_by_one(both: Op, act: Op, down: Op) -> Op:
 
     def gated(x: Tensor) -> Tensor:
         gate, up = both(x).chunk(2, dim=-1)
-        return down(act(gate) * up)
+        return down(act(gate).mul_(up))
 
     return gated
 

@@ -18,6 +18,7 @@ from neuroscope.models.cache import SavedPositions, append, copy_out, make_cache
 from neuroscope.models.context import context_length
 from neuroscope.models.decode import Choice, choose
 from neuroscope.models.hooks import residual_after, residual_at
+from neuroscope.models.lean_batch import LeanPass, choose_pass
 
 LOGITS_CELL = 64
 """Positions whose logits are in memory together."""
@@ -44,6 +45,7 @@ class TorchBackend:
         self._length = 0
         self._decode_mode = decode
         self._decode: Choice | None = None
+        self._lean_pass: list[LeanPass | None] = []
         with residual_at(model, layer):  # refuses a layer that is not there
             pass
 
@@ -99,6 +101,15 @@ class TorchBackend:
             )
         return self._decode
 
+    @property
+    def lean_pass(self) -> LeanPass | None:
+        """What runs windows instead of the model's own pass; settled the first time it is asked for."""
+        if not self._lean_pass:
+            asked = self._decode_mode != "model"
+            chosen = choose_pass(self.model, self.layer, self.context_length) if asked else None
+            self._lean_pass.append(chosen)
+        return self._lean_pass[0]
+
     def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
         """Logits [some, vocab] float32 after each of `ids`, by passes of their own: the cache stays as it is.
 
@@ -152,5 +163,8 @@ class TorchBackend:
             raise ModelError("The batch is not padded on the right: a real token follows padding.")
         input_ids = ids.to(self.device)
         forward: Callable[[], Any] = lambda: self.model(input_ids=input_ids, use_cache=False)  # noqa: E731
-        residual = residual_after(self.model, self.layer, forward)  # [batch, seq, d_model]
+        if (lean := self.lean_pass) is not None and lean.fits(ids.shape[1]):
+            residual = lean.run(input_ids)
+        else:
+            residual = residual_after(self.model, self.layer, forward)  # [batch, seq, d_model]
         return residual.masked_fill(~mask.unsqueeze(-1), 0)
