@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -38,6 +39,9 @@ class FeatureReader:
         self.sae = sae
         self.screen = screen_of(sae)
         """For single rows of a large SAE; None where the whole encoder is as fast."""
+        one_pass = sae.device.type == "cpu" and sae.k is None
+        self._least = sae.threshold.clamp_min(0).numpy() if one_pass else None
+        """Pre-activations [d_sae] that are not passed by silent features; None where a row's others matter, too."""
         self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
         self.clock = Clock()
 
@@ -63,12 +67,24 @@ class FeatureReader:
         normed, undo = INPUT_NORMS[self.sae.input_norm](x)
         if self.screen is not None and len(residual) == 1:
             rows = [self.screen.read(normed[0])]
+        elif self._least is not None and len(residual) == 1:
+            rows = [self._one(normed)]
         else:
             rows = sparse(self.sae.encode(residual))
         if not self.decoder:
             return [Reading(acts, None) for acts in rows]
         x_hat = undo(torch.stack([self._decode(acts) for acts in rows]))
         return [Reading(*row) for row in zip(rows, fvu(x, x_hat).tolist(), strict=True)]
+
+    def _one(self, normed: Tensor) -> SparseActs:
+        """`sae.encode` of one row [1, d_in], bit for bit, its features told apart in one pass instead of six.
+
+        What is no number is kept too, as relu keeps it.
+        """
+        assert self._least is not None
+        pre = (normed @ self.sae.W_enc + self.sae.b_enc).numpy()[0]
+        active = np.flatnonzero(~(pre <= self._least))
+        return SparseActs(active.astype(np.int32), pre[active])
 
     def _decode(self, acts: SparseActs) -> Tensor:
         """`sae.decode` of one token, its norm not undone, reading only the active rows of W_dec: of 16k, some 70."""
