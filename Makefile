@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench check clients format clean distclean
+.PHONY: help demo test soak bench growth check clients format clean distclean
 
 # Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
 PYTHON ?=
@@ -49,6 +49,9 @@ soak: .venv/installed ## the load promises, ten minutes at most; writes bench/so
 
 bench: .venv/installed ## the figures of speed and memory; writes bench/results.json and the table of bench/README.md
 	@$(PY) -m bench
+
+growth: .venv/installed ## how time and memory grow with corpus, SAE and subscribers; writes bench/growth/
+	@$(PY) -m bench.growth
 
 check: .venv/installed ## formats, lint, types and the pipeline's own lint
 	@$(PY) -m ruff format --check .

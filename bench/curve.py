@@ -1,10 +1,13 @@
-"""A measured curve beside the one that is expected, as JSON and as an SVG chart."""
+"""A measured curve beside the one that is expected, as JSON and as an SVG chart.
+
+The expected line is never fitted: it follows from the first point and from how much of that grows with the size.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +27,13 @@ class Series:
     what: str
     unit: str
     measured: Sequence[float]
+    grows: float
+    """How much of the first point grows in proportion to the size; the rest is constant."""
     expected: Sequence[float]
     why: str
     """What the expected line says: `as many times longer as the corpus`."""
+    at_most: float | None = None
+    """What is promised, where something is."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,34 @@ class Curve:
     """What grows, with its unit."""
     sizes: Sequence[int]
     series: Sequence[Series]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the series were made of, by name with the unit in it."""
+
+
+def expected(first: float, grows: float, sizes: Sequence[int]) -> list[float]:
+    """A line through the first point, of which `grows` is in proportion to the size and the rest is constant."""
+    return [first + grows * (size / sizes[0] - 1) for size in sizes]
+
+
+def series(
+    what: str,
+    unit: str,
+    sizes: Sequence[int],
+    measured: Sequence[float],
+    *,
+    grows: float,
+    why: str,
+    at_most: float | None = None,
+) -> Series:
+    """Measured values with their expected line."""
+    return Series(what, unit, measured, grows, expected(measured[0], grows, sizes), why, at_most)
+
+
+def load(path: Path) -> Curve:
+    """A curve that `save` wrote."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    del record["machine"]
+    return Curve(**{**record, "series": [Series(**one) for one in record["series"]]})
 
 
 def save(curve: Curve, machine: Mapping[str, Any], folder: Path) -> None:
@@ -49,8 +84,7 @@ def save(curve: Curve, machine: Mapping[str, Any], folder: Path) -> None:
 
 
 def draw(curve: Curve, path: Path) -> None:
-    """One panel for each series, both axes logarithmic, from zero knowledge of the machine: the same data give the
-    same bytes."""
+    """One panel for each series, both axes logarithmic. The same data give the same bytes."""
     with matplotlib.rc_context(
         {"svg.hashsalt": curve.name, "svg.fonttype": "none", "font.family": "sans-serif"}
     ):
@@ -69,6 +103,9 @@ def draw_series(panel: Axes, curve: Curve, series: Series) -> None:
     panel.plot(curve.sizes, series.measured, "o-", color="tab:blue", label="measured")
     panel.set(xscale="log", yscale="log", xlabel=curve.size, ylabel=f"{series.what}, {series.unit}")
     values = [*series.measured, *series.expected]
+    if series.at_most is not None:
+        values.append(series.at_most)
+        panel.axhline(series.at_most, color="tab:red", linestyle=":", label="promised: at most this")
     panel.set_ylim(min(values) / 2, max(values) * 2)
     panel.set_xticks(curve.sizes)
     for axis in (panel.xaxis, panel.yaxis):

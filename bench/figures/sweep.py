@@ -13,8 +13,6 @@ theirs and any growth shows. What is compared is the larger peak of the two proc
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,6 +26,7 @@ import torch
 from torch import nn
 
 from bench.figure import Figure, Spread, ratio
+from bench.stages import PAIRING, ROOT, stage
 from neuroscope import corpus, settings
 from neuroscope.corpus.stage import build_chat, build_documents, join
 from neuroscope.manifest import SourcesLock
@@ -40,8 +39,6 @@ from neuroscope.sweep.instrument import load_instrument
 from neuroscope.sweep.shard import sweep_chunks
 from neuroscope.sweep.windows import Batch, batches, make_batch, tokenize
 
-PAIRING = "smollm2-135m"
-ROOT = Path(__file__).parents[2]
 TIMES = 10
 DOCUMENTS = 200
 """Of the smaller corpus whose memory is measured; with FEW examples a feature it has what is kept of any corpus."""
@@ -156,35 +153,6 @@ def speed(chosen: Settings, text: Path, folder: Path, rounds: int) -> Figure:
     )
 
 
-STAGE = """
-import resource, sys, json
-from pathlib import Path
-from neuroscope import settings
-from neuroscope.sweep import merge, run_shard
-stage, overrides, text, sae, folder = sys.argv[1], json.loads(sys.argv[2]), *map(Path, sys.argv[3:])
-chosen = settings.load("{pairing}", overrides=overrides)
-if stage == "shard":
-    run_shard(chosen, corpus=text, sae=sae, output=folder / "0.json", chunks=folder / "chunks", progress=False)
-else:
-    names = ("stats", "examples", "pool", "neighbours")
-    merge(
-        chosen, corpus=text, shards=[folder / "0.json"], chunks=folder / "chunks", report=folder / "sweep.json",
-        stats_json=folder / "stats.json", **{{name: folder / f"{{name}}.parquet" for name in names}}
-    )
-print(json.dumps(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
-"""
-
-
-def peak_mb(stage: str, overrides: dict[str, Any], text: Path, sae: Path, folder: Path) -> float:
-    """Of a process that does one stage."""
-    script = STAGE.format(pairing=PAIRING)
-    arguments = [stage, json.dumps(overrides), str(text), str(sae), str(folder)]
-    run = subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return float(run.stdout.splitlines()[-1])
-
-
 def tiny_pairing(folder: Path) -> tuple[dict[str, Any], Path]:
     """Settings that put the tests' tiny model and SAE in the pairing's place, and the SAE's file."""
     sys.path.insert(0, str(ROOT / "tests"))
@@ -212,8 +180,8 @@ def memory(text: Path, folder: Path) -> Figure:
         whole.head(DOCUMENTS * times).write_parquet(mine / "corpus.parquet")
         overrides["examples.samples"] = DOCUMENTS * times
         peaks[times] = {
-            stage: peak_mb(stage, overrides, mine / "corpus.parquet", sae, mine)
-            for stage in ("shard", "merge")
+            name: stage(name, overrides, mine / "corpus.parquet", sae, mine).peak_mb
+            for name in ("shard", "merge")
         }
     found = max(peaks[TIMES].values()) / max(peaks[1].values())
     return Figure(
@@ -224,9 +192,9 @@ def memory(text: Path, folder: Path) -> Figure:
         "x",
         at_most=1.05,
         details={
-            f"{stage}_{times}x_mb": round(peak)
+            f"{name}_{times}x_mb": round(peak)
             for times, stages in peaks.items()
-            for stage, peak in stages.items()
+            for name, peak in stages.items()
         },
         note="Peaks of whole processes, of which most are the libraries.",
     )
