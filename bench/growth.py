@@ -35,7 +35,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name in arguments.only:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        about = machine(PACKAGES)
+        about = {**machine(PACKAGES), "quick": arguments.quick}
         found = importlib.import_module(f"bench.curves.{name}").measure(arguments.quick)
         curve.save(found, about, arguments.out)
         print("\n".join(lines(found)), flush=True)

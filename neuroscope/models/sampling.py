@@ -114,7 +114,9 @@ def _best(logits: Tensor) -> int:
         number = float(numbers[token])
     else:  # two numbers leave the device, and at once
         value, index = logits.max(-1)
-        number, token = torch.stack([value, index.to(value.dtype)]).tolist()  # float32 holds tokens up to 2^24
+        number, token = torch.stack(
+            [value, index.to(value.dtype)]
+        ).tolist()  # float32 holds tokens up to 2^24
     if not math.isfinite(number):
         raise ModelError(NOT_FINITE)
     return int(token)
