@@ -2,8 +2,8 @@
 
 A layer is described by its exact class; the weights stay in the modules (`joining` moves those of one input together),
 and a linear layer that is no plain `nn.Linear` (quantised, GPT-2's Conv1D) is called as the module it is. A layer of a
-class that is not known here has no description: `lean` and `lean_batch` then leave it to the model. That a description is
-right is not believed: it is compared with the model's own forward pass before it is used.
+class that is not known here has no description: `lean` and `lean_batch` then leave it to the model. That a description
+is right is not believed: it is compared with the model's own forward pass before it is used.
 """
 
 from __future__ import annotations

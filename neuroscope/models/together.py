@@ -20,7 +20,7 @@ def together(parts: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
             whole = parts[0].as_strided((sum(rows), *parts[0].shape[1:]), parts[0].stride())
         else:
             whole = torch.cat(list(parts))
-        return whole, list(whole.split(rows))
+        return whole, list(torch.split(whole, rows))
 
 
 def _follow(parts: Sequence[Tensor]) -> bool:
