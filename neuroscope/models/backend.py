@@ -40,6 +40,10 @@ class Backend(Protocol):
     def layer(self) -> int:
         """The hooked decoder layer, from 0; its *output* is the residual."""
 
+    @property
+    def decoding(self) -> str:
+        """What runs one more token, in a word or two."""
+
     def forward(self, ids: Sequence[int]) -> Forward:
         """Append `ids` (at least one) to the cache and run them."""
 

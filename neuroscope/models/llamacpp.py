@@ -115,6 +115,10 @@ class LlamaCppBackend:
         residual = torch.from_numpy(rows[0] if len(rows) == 1 else np.concatenate(rows))
         return Forward(logits=torch.from_numpy(logits), residual=residual.to(self.device))
 
+    @property
+    def decoding(self) -> str:
+        return "llama.cpp"
+
     def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
         """Logits [some, vocab] float32 after each of `ids`, in a context of their own: the cache stays as it is."""
         with self._busy:

@@ -110,6 +110,10 @@ class TorchBackend:
             self._lean_pass.append(chosen)
         return self._lean_pass[0]
 
+    @property
+    def decoding(self) -> str:
+        return self.decode.way
+
     def prompt_logits(self, ids: Sequence[int]) -> Iterator[Tensor]:
         """Logits [some, vocab] float32 after each of `ids`, by passes of their own: the cache stays as it is.
 

@@ -39,6 +39,8 @@ class Loaded:
     layer: int
     device: str
     dtype: str
+    decoding: str
+    """What runs one more token."""
     sae_id: str
     width: int
     labels: tuple[str, ...]

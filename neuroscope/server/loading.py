@@ -45,6 +45,7 @@ def in_server_words(scope: Scope) -> Loaded:
         layer=pairing.layer,
         device=str(engine.sae.device),
         dtype=scope.numbers,
+        decoding=engine.backend.decoding,
         sae_id=sae_name(pairing),
         width=engine.sae.d_sae,
         labels=known.labels,

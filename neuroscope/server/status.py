@@ -41,6 +41,7 @@ def readiness(loaded: Loaded, service: Service) -> dict[str, Any]:
         "model": loaded.model,
         "device": loaded.device,
         "dtype": loaded.dtype,
+        "decoding": loaded.decoding,
         "context_length": loaded.context_length,
         "sae": {"id": loaded.sae_id, "layer": loaded.layer, "width": loaded.width},
         "ranking": {

@@ -254,6 +254,7 @@ def scripted(*, degraded: tuple[str, ...] = (), with_stats: bool = True) -> Load
         layer=LAYER,
         device="none",
         dtype="none",
+        decoding="scripted",
         sae_id="scripted/sae",
         width=WIDTH,
         labels=labels,

@@ -66,6 +66,7 @@ def test_it_says_what_it_has_loaded(tiny: Server) -> None:
     assert ready["degraded"] == []
     assert ready["model"] == "tiny"
     assert ready["dtype"] == "float32"
+    assert ready["decoding"].startswith("lean, ")
     assert ready["context_length"] == CONTEXT
     assert ready["sae"]["layer"] == TINY_LAYER
     assert ready["sae"]["width"] == D_SAE
