@@ -30,7 +30,7 @@ class LeanStep:
         owner: Any = decoder(model)
         config = model.config.get_text_config(decoder=True)
         self._modules = decoder_layers(model)
-        self._layers = [describe(module, config, kernel.product) for module in self._modules]
+        self._layers = [describe(module, config, kernel.product, joins=True) for module in self._modules]
         self._kernel = kernel
         self._hooked = layer
         self._embed = model.get_input_embeddings()

@@ -41,7 +41,7 @@ class LeanPass:
         if weight.device.type != "cpu":
             raise NotLeanError("it is not on a CPU")
         product = for_rows(weight.device, weight.dtype)
-        self._layers = [describe(module, config, product) for module in self._modules]
+        self._layers = [describe(module, config, product, joins=False) for module in self._modules]
         if any(one.softcap is not None for one in self._layers):
             raise NotLeanError("its attention caps scores")
         if model.training or any(map(hooked, model.modules())):

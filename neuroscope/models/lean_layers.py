@@ -28,13 +28,14 @@ class ToOp:
     """What makes operations of modules, by `product` where the weights are plain."""
 
     product: Product
+    joins: bool
 
     def __call__(self, module: nn.Module) -> Op:
         return linear(module, self.product)
 
     def together(self, *modules: nn.Module) -> Op | None:
-        """One operation for modules of one input; None where they cannot be joined."""
-        return joined(modules, self.product)
+        """One operation for modules of one input; None where they cannot or shall not be joined."""
+        return joined(modules, self.product) if self.joins else None
 
 
 Project = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
@@ -68,14 +69,17 @@ class LeanLayer:
     """Attention and MLP both read the layer's input."""
 
 
-def describe(layer: nn.Module, config: Any, product: Product) -> LeanLayer:
-    """`product` multiplies with plain weights. Raises NotLeanError for a class that is not known."""
+def describe(layer: nn.Module, config: Any, product: Product, *, joins: bool) -> LeanLayer:
+    """`product` multiplies with plain weights. Raises NotLeanError for a class that is not known.
+
+    With `joins`, layers of one input become one product: for many rows its outputs would lie apart in memory.
+    """
     module, name = type(layer).__module__, type(layer).__name__
     build = _BUILDERS.get(name)
     if build is None or not module.startswith("transformers.models."):
         raise NotLeanError(f"decoder layers of class {name} are not known")
     try:
-        return build(layer, config, ToOp(product))
+        return build(layer, config, ToOp(product, joins))
     except AttributeError as error:
         raise NotLeanError(f"a {name} of another form: {error}") from error
 
@@ -143,8 +147,14 @@ def _interleaved(both: Op, d: int) -> Project:
     return project
 
 
+def _in_place(act: Op) -> Op:
+    """SiLU on what was just computed: no second buffer of that size to fill."""
+    silu = type(act).__name__ in ("SiLU", "SiLUActivation")
+    return (lambda x: F.silu(x, inplace=True)) if silu else act
+
+
 def _gated(mlp: Any, op: ToOp) -> Op:
-    down, act = op(mlp.down_proj), mlp.act_fn
+    down, act = op(mlp.down_proj), _in_place(mlp.act_fn)
     if (both := op.together(mlp.gate_proj, mlp.up_proj)) is not None:
         return _gated_by_one(both, act, down)
     gate, up = op(mlp.gate_proj), op(mlp.up_proj)
@@ -221,7 +231,7 @@ def _phi3(layer: Any, config: Any, op: ToOp) -> LeanLayer:
         norm=norm(layer.input_layernorm),
         project=_joined(op(attention.qkv_proj), sizes, d),
         output=op(attention.o_proj),
-        mlp=_gated_by_one(op(mlp.gate_up_proj), mlp.activation_fn, op(mlp.down_proj)),
+        mlp=_gated_by_one(op(mlp.gate_up_proj), _in_place(mlp.activation_fn), op(mlp.down_proj)),
         scaling=float(attention.scaling),
         rotary="",
         window=config.sliding_window,
