@@ -224,8 +224,9 @@ def test_features_of_a_prompt_that_nobody_asked_for_are_not_encoded(
     tiny_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows: list[int] = []
-    encode = tiny_engine.sae.encode
-    monkeypatch.setattr(tiny_engine.sae, "encode", lambda x: (rows.append(len(x)), encode(x))[1])
+    reader = tiny_engine._reader
+    read = reader.read
+    monkeypatch.setattr(reader, "read", lambda x: (rows.append(len(x)), read(x))[1])
     prompt = tiny_engine.prepare(user(LONG))
     steps = list(tiny_engine.generate(prompt, SAMPLED))
     assert rows == [1] * (len(steps) + 1)

@@ -15,6 +15,8 @@ from neuroscope.sae.autoencoder import SparseActs, SparseAutoencoder, fvu, spars
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.sae.screen import screen_of
 
+NOT_FINITE = "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
+
 
 class Reading(NamedTuple):
     """One position's features."""
@@ -39,10 +41,9 @@ class FeatureReader:
         self.sae = sae
         self.screen = screen_of(sae)
         """For single rows of a large SAE; None where the whole encoder is as fast."""
-        one_pass = sae.device.type == "cpu" and sae.k is None
-        self._least = sae.threshold.clamp_min(0).numpy() if one_pass else None
-        """Pre-activations [d_sae] that are not passed by silent features; None where a row's others matter, too."""
         self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
+        self._least = sae.threshold.clamp_min(0).numpy() if sae.device.type == "cpu" else None
+        """Pre-activations [d_sae] of silent features at most; None where rows are not read one by one."""
         self.clock = Clock()
 
     def read(self, residual: Tensor) -> list[Reading]:
@@ -59,32 +60,17 @@ class FeatureReader:
     @torch.inference_mode()
     def _read(self, residual: Tensor) -> list[Reading]:
         residual = residual.to(self.sae.device)
+        if self._least is not None and len(residual) == 1:
+            return [self._read_one(residual.float())]
         if not torch.isfinite(residual).all():
-            raise ModelError(
-                "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
-            )
+            raise ModelError(NOT_FINITE)
         x = residual.float()
-        normed, undo = INPUT_NORMS[self.sae.input_norm](x)
-        if self.screen is not None and len(residual) == 1:
-            rows = [self.screen.read(normed[0])]
-        elif self._least is not None and len(residual) == 1:
-            rows = [self._one(normed)]
-        else:
-            rows = sparse(self.sae.encode(residual))
+        _, undo = INPUT_NORMS[self.sae.input_norm](x)
+        rows = sparse(self.sae.encode(residual))
         if not self.decoder:
             return [Reading(acts, None) for acts in rows]
         x_hat = undo(torch.stack([self._decode(acts) for acts in rows]))
         return [Reading(*row) for row in zip(rows, fvu(x, x_hat).tolist(), strict=True)]
-
-    def _one(self, normed: Tensor) -> SparseActs:
-        """`sae.encode` of one row [1, d_in], bit for bit, its features told apart in one pass instead of six.
-
-        What is no number is kept too, as relu keeps it.
-        """
-        assert self._least is not None
-        pre = (normed @ self.sae.W_enc + self.sae.b_enc).numpy()[0]
-        active = np.flatnonzero(~(pre <= self._least))
-        return SparseActs(active.astype(np.int32), pre[active])
 
     def _decode(self, acts: SparseActs) -> Tensor:
         """`sae.decode` of one token, its norm not undone, reading only the active rows of W_dec: of 16k, some 70."""
@@ -94,3 +80,37 @@ class FeatureReader:
         values = torch.from_numpy(acts.values).to(self.sae.device)
         x_hat: Tensor = values @ self.sae.W_dec[indices] + self.sae.b_dec
         return x_hat
+
+    def _read_one(self, x: Tensor) -> Reading:
+        """A row [1, d_in] while an answer is decoded, by NumPy.
+
+        The model has just been through the processor's caches, where a small operation of torch takes 50 us, twice
+        NumPy's; and some of torch's start threads, for which llama.cpp's have the cores.
+        """
+        row = x.numpy()[0]
+        if not np.isfinite(row).all():
+            raise ModelError(NOT_FINITE)
+        normed, undo = INPUT_NORMS[self.sae.input_norm](x)
+        acts = self._encode_one(normed) if self.screen is None else self.screen.read(normed[0])
+        if not self.decoder:
+            return Reading(acts, None)
+        assert self.sae.W_dec is not None
+        assert self.sae.b_dec is not None
+        with np.errstate(all="ignore"):
+            active = self.sae.W_dec.numpy()[acts.indices]
+            decoded = (
+                np.einsum("a,ai->i", acts.values, active) + self.sae.b_dec.numpy()
+            )  # BLAS has threads, too
+            left = row - undo(torch.from_numpy(decoded)[None]).numpy()[0]
+            return Reading(acts, float(left.dot(left)) / max(float(row.dot(row)), 1e-12))
+
+    def _encode_one(self, normed: Tensor) -> SparseActs:
+        """`sae.encode` of a normed row [1, d_in], bit for bit; without a `k` in one pass over the pre-activations.
+
+        What is no number is kept too, as relu keeps it.
+        """
+        if self.sae.k is not None:
+            return sparse(self.sae.encode_normed(normed))[0]
+        pre = (normed @ self.sae.W_enc + self.sae.b_enc).numpy()[0]
+        active = np.flatnonzero(~(pre <= self._least))
+        return SparseActs(active.astype(np.int32), pre[active])
