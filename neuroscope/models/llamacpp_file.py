@@ -6,6 +6,7 @@ its publisher is better, and `neuroscope verify` says by how much the features c
 
 from __future__ import annotations
 
+import glob
 import logging
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from neuroscope.models.gguf_types import FILE_TYPES
 from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_model import declared_type
 from neuroscope.sources import cache_dir, replace_atomically
+from neuroscope.sources.files import held
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +42,11 @@ def gguf_file(path: Path, quantization: str = "none") -> Path:
         return path
     made = cache_dir() / "requantised" / f"{path.stem}-{file_key(path)}-{quantization}.gguf"
     if not made.exists():
-        _requantise(path, own, made, quantization)
+        with held(made.with_name(f".{made.name}.lock")):
+            if not made.exists():  # another process made it meanwhile
+                for torn in made.parent.glob(f".{glob.escape(made.name)}.*.tmp"):  # of a run that was killed
+                    torn.unlink(missing_ok=True)
+                _requantise(path, own, made, quantization)
     return made
 
 

@@ -18,6 +18,7 @@ from neuroscope.engine import Engine, Sampling
 from neuroscope.errors import ModelError
 from neuroscope.models import llamacpp_tap
 from neuroscope.models.chat import ChatTokenizer
+from neuroscope.models.file_key import file_key
 from neuroscope.models.llamacpp import CELL, LlamaCppBackend
 from neuroscope.models.llamacpp_library import llama
 from neuroscope.models.llamacpp_model import declared_type
@@ -332,7 +333,40 @@ def test_a_type_of_its_own_is_made_once_and_a_file_of_that_type_is_used_as_it_is
     state = made.stat().st_mtime_ns
     assert llamacpp_file.gguf_file(smollm2, "q8_0") == made
     assert made.stat().st_mtime_ns == state
-    assert [path.name for path in (tmp_path / "requantised").iterdir()] == [made.name]
+    assert [path.name for path in (tmp_path / "requantised").glob("[!.]*")] == [made.name]
+
+
+def test_two_at_once_make_one_file_and_what_a_killed_run_left_is_removed(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neuroscope.models import llamacpp_file
+
+    monkeypatch.setattr(llamacpp_file, "cache_dir", lambda: tmp_path)
+    ran: list[str] = []
+
+    def make(path: Path, own: str, made: Path, quantization: str) -> None:
+        ran.append(quantization)
+        assert not [*made.parent.glob("*.tmp"), *made.parent.glob(".*.tmp")]
+        both.wait(5)
+        made.write_bytes(b"made")
+
+    monkeypatch.setattr(llamacpp_file, "_requantise", make)
+    folder = tmp_path / "requantised"
+    folder.mkdir()
+    name = f"{tiny_gguf.stem}-{file_key(tiny_gguf)}-q8_0.gguf"
+    (folder / f".{name}.123-abcd.tmp").write_bytes(b"half")
+    both = threading.Event()
+    found: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(llamacpp_file.gguf_file(tiny_gguf, "q8_0")))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    both.set()
+    for thread in threads:
+        thread.join(30)
+    assert (ran, found) == (["q8_0"], [folder / name] * 2)
 
 
 def test_a_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
