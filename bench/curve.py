@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ matplotlib.use("svg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator
+
+COLUMNS = 2
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,15 @@ def draw(curve: Curve, path: Path) -> None:
     with matplotlib.rc_context(
         {"svg.hashsalt": curve.name, "svg.fonttype": "none", "font.family": "sans-serif"}
     ):
-        figure, panels = pyplot.subplots(
-            1, len(curve.series), figsize=(4.6 * len(curve.series), 3.6), squeeze=False, layout="constrained"
-        )
+        rows = -(-len(curve.series) // COLUMNS)
+        size = (4.6 * COLUMNS, 3.6 * rows)
+        figure, panels = pyplot.subplots(rows, COLUMNS, figsize=size, squeeze=False, layout="constrained")
         figure.suptitle(curve.title)
-        for panel, series in zip(panels[0], curve.series, strict=True):
-            draw_series(panel, curve, series)
+        for panel, series in zip_longest(panels.flat, curve.series):
+            if series is None:
+                panel.set_axis_off()
+            else:
+                draw_series(panel, curve, series)
         figure.savefig(path, metadata={"Date": None, "Creator": None})
         pyplot.close(figure)
 

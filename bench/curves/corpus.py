@@ -24,7 +24,7 @@ from neuroscope.settings import Settings
 TIMES = (1, 4, 16)
 DOCUMENTS = 48
 """Of the smallest corpus: three chunks."""
-QUICK_DOCUMENTS = 16
+QUICK_DOCUMENTS = 8
 CHARACTERS = 400
 """Of each document."""
 
