@@ -18,7 +18,7 @@ matplotlib.use("svg")
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 COLUMNS = 2
 
@@ -114,11 +114,12 @@ def draw_series(panel: Axes, curve: Curve, series: Series) -> None:
         panel.axhline(series.at_most, color="tab:red", linestyle=":", label="promised: at most this")
     panel.set_ylim(min(values) / 2, max(values) * 2)
     panel.set_xticks(curve.sizes)
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     for axis in (panel.xaxis, panel.yaxis):
+        axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(
             FuncFormatter(lambda value, _: f"{value:,.3g}" if value < 1000 else f"{value:,.0f}")
         )
-    panel.xaxis.set_minor_locator(NullLocator())
     for value, size in zip(series.measured, curve.sizes, strict=True):
         panel.annotate(
             f"{value:,.3g}", (size, value), textcoords="offset points", xytext=(0, 7), ha="center", size=8
