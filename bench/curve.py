@@ -117,12 +117,15 @@ def draw_series(panel: Axes, curve: Curve, series: Series) -> None:
     panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_minor_locator(NullLocator())
-        axis.set_major_formatter(
-            FuncFormatter(lambda value, _: f"{value:,.3g}" if value < 1000 else f"{value:,.0f}")
-        )
+        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     for value, size in zip(series.measured, curve.sizes, strict=True):
         panel.annotate(
-            f"{value:,.3g}", (size, value), textcoords="offset points", xytext=(0, 7), ha="center", size=8
+            number(value), (size, value), textcoords="offset points", xytext=(0, 7), ha="center", size=8
         )
     panel.legend(frameon=False, fontsize=8, loc="best")
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def number(value: float) -> str:
+    """Three digits, and no thousands cut off."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

@@ -98,7 +98,7 @@ class Point:
             "s": median(rates[1:]),  # the first warms up
             "encode_s": median(encoding[1:]),
             "peak_mb": peak_mb(),
-            "l0": float(self.encode().l0.mean()),
+            "l0": float(self.encode().l0.mean()),  # above L0: few tokens have very many
         }
 
     @torch.inference_mode()
