@@ -50,7 +50,7 @@ def test_the_same_data_give_the_same_chart_with_every_value_in_it(tmp_path: Path
         "sheep",
         "time, s",
         "1.5",
-        "2.25",
+        "2,250",
         "expected: constant",
         "promised: at most this",
     } <= shown
