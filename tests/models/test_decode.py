@@ -156,6 +156,24 @@ def test_every_kernel_multiplies(monkeypatch: pytest.MonkeyPatch, kernel: kernel
     assert torch.backends.mkldnn.enabled == before
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_layers_of_one_input_lie_together_and_the_model_is_the_same(
+    tmp_path: Path, quantization: str
+) -> None:
+    model, _ = load_model(
+        save_family("llama", tmp_path), device="cpu", dtype="float32", quantization=quantization
+    )
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    assert TorchBackend(model, None, LAYER, decode="lean").decode.step is not None
+    assert before.keys() == model.state_dict().keys()
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    for layer in decoder(model).layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        for group in ([attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]):
+            held = [part.weight if quantization == "none" else part.packed for part in group]
+            assert len({each.untyped_storage().data_ptr() for each in held}) == 1
+
+
 class Doubled(nn.Module):
     """Another's linear layer: no `weight` of its own."""
 
