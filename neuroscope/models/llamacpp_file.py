@@ -19,6 +19,7 @@ from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_model import declared_type
 from neuroscope.sources import cache_dir, replace_atomically
 from neuroscope.sources.files import held
+from neuroscope.sources.index_errors import disk_error
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,8 @@ WHOLE = ("f32", "f16", "bf16", "gguf")
 def gguf_file(path: Path, quantization: str = "none") -> Path:
     """The file to run for the model at `path`: itself for `none` and for its own type, else one in the cache.
 
-    Raises ModelError for what is no GGUF file, and where none of that type can be made from it.
+    Raises ModelError for what is no GGUF file, and where none of that type can be made from it; SourceError for a
+    cache that cannot be written.
     """
     if path.suffix != ".gguf":
         raise ModelError(
@@ -42,12 +44,20 @@ def gguf_file(path: Path, quantization: str = "none") -> Path:
         return path
     made = cache_dir() / "requantised" / f"{path.stem}-{file_key(path)}-{quantization}.gguf"
     if not made.exists():
-        with held(made.with_name(f".{made.name}.lock")):
-            if not made.exists():  # another process made it meanwhile
-                for torn in made.parent.glob(f".{glob.escape(made.name)}.*.tmp"):  # of a run that was killed
-                    torn.unlink(missing_ok=True)
-                _requantise(path, own, made, quantization)
+        try:
+            _make_once(path, own, made, quantization)
+        except OSError as error:
+            raise disk_error(error, str(path), cache_dir()) from error
     return made
+
+
+def _make_once(path: Path, own: str, made: Path, quantization: str) -> None:
+    with held(made.with_name(f".{made.name}.lock")):
+        if made.exists():  # another process made it meanwhile
+            return
+        for torn in made.parent.glob(f".{glob.escape(made.name)}.*.tmp"):  # of a run that was killed
+            torn.unlink(missing_ok=True)
+        _requantise(path, own, made, quantization)
 
 
 def _requantise(path: Path, own: str, made: Path, quantization: str) -> None:

@@ -15,7 +15,7 @@ from fakes.tiny import CONTEXT, D_MODEL, LAYERS, VOCABULARY, save_tiny_llama
 
 from neuroscope import sources
 from neuroscope.engine import Engine, Sampling
-from neuroscope.errors import ModelError
+from neuroscope.errors import ModelError, SourceError
 from neuroscope.models import llamacpp_tap
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.file_key import file_key
@@ -367,6 +367,17 @@ def test_two_at_once_make_one_file_and_what_a_killed_run_left_is_removed(
     for thread in threads:
         thread.join(30)
     assert (ran, found) == (["q8_0"], [folder / name] * 2)
+
+
+def test_a_cache_that_cannot_be_written_is_named_with_what_to_set(
+    tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neuroscope.models import llamacpp_file
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(llamacpp_file, "cache_dir", lambda: tmp_path / "file")
+    with pytest.raises(SourceError, match=r"cannot be written.*Set NEUROSCOPE_CACHE"):
+        llamacpp_file.gguf_file(tiny_gguf, "q8_0")
 
 
 def test_a_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
