@@ -64,8 +64,7 @@ def load_model(
 ) -> tuple[Any, Any]:
     """A causal language model in evaluation mode, with its tokenizer.
 
-    `path` is a folder in transformers' layout or a GGUF file. Attention is `eager` where the family caps attention
-    scores (Gemma 2), since faster kernels leave the cap out. Raises ModelError for what cannot be loaded, and for a
+    `path` is a folder in transformers' layout or a GGUF file. Raises ModelError for what cannot be loaded, and for a
     folder that lacks weights: transformers would put random ones in their place and go on.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -75,11 +74,10 @@ def load_model(
     target = pick_device(device)
     try:
         config = AutoConfig.from_pretrained(directory)
-        caps_attention = getattr(config.get_text_config(), "attn_logit_softcapping", None)
         model, found = AutoModelForCausalLM.from_pretrained(
             directory,
             dtype=pick_dtype(dtype, target),
-            attn_implementation="eager" if caps_attention else "sdpa",
+            attn_implementation=_attention(config),
             output_loading_info=True,
         )
     except (OSError, ValueError, SafetensorError) as error:
@@ -99,6 +97,15 @@ def load_model(
     if bits:
         pack_linear_layers(model, bits, target)
     return model.to(target).eval().requires_grad_(False), tokenizer
+
+
+def _attention(config: Any) -> str:
+    """`eager` where the scores are capped, since faster kernels leave the cap out, or the family has no other."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    caps = getattr(config.get_text_config(), "attn_logit_softcapping", None)
+    family = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return "sdpa" if not caps and getattr(family, "_supports_sdpa", True) else "eager"
 
 
 def _said(error: Exception) -> str:

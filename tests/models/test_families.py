@@ -7,6 +7,7 @@ final norm, what goes into the final norm.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -180,6 +181,17 @@ def test_gemma_2_caps_its_attention_scores(load: Load) -> None:
     uncapped = residuals_of("gemma2", model, ids)[0]
     attention.attn_logit_softcapping = model.config.attn_logit_softcapping
     assert distance(capped, uncapped) > 0.05
+
+
+def test_gemma_2_without_caps_is_loaded(tmp_path: Path) -> None:
+    """A fine-tune whose config takes the caps away: its family knows eager attention only."""
+    folder = save_family("gemma2", tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attn_logit_softcapping": None}))
+    model, _ = load_model(folder, device="cpu", dtype="float32")
+    lean, own = (TorchBackend(model, None, 1, decode=mode) for mode in ("lean", "model"))
+    for token in (20, 30, 40):
+        assert distance(lean.forward([token]).residual, own.forward([token]).residual) < TOLERANCE["float32"]
 
 
 @dtypes
