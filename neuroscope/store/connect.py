@@ -7,6 +7,7 @@ per path within a process, so that after the file was replaced a new reader woul
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -21,8 +22,14 @@ USE = "USE results"
 """Makes the attached file the default database; each cursor of a connection needs it anew."""
 
 
-def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection:
-    """A locked-down connection whose default database is the file at `path`."""
+def attach_read_only(
+    path: Path, memory_limit: str, at_last: Callable[[], None] = lambda: None
+) -> duckdb.DuckDBPyConnection:
+    """A locked-down connection whose default database is the file at `path`.
+
+    `at_last` is called right before the file is opened, and may raise: DuckDB would wait for ever on a pipe that
+    has taken the file's place since it was looked at.
+    """
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": memory_limit,
         "threads": 1,
@@ -31,10 +38,14 @@ def attach_read_only(path: Path, memory_limit: str) -> duckdb.DuckDBPyConnection
     }
     connection = duckdb.connect(config=config)
     try:
+        at_last()
         connection.execute(f"ATTACH {quote(str(path))} AS results (READ_ONLY)")
         connection.execute(USE)
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
+    except ArtefactError:
+        connection.close()
+        raise
     except duckdb.Error as error:
         connection.close()
         if LOCKED in str(error):

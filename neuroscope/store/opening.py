@@ -26,8 +26,8 @@ def open_results(path: Path, *, memory_limit: str = "256MB", check: bool = True)
     file = HeldFile(path)
     try:
         expected = check_against_manifest(file) if check else None
-        _refuse_replaced(file)
-        results = Results(path, attach_read_only(path, memory_limit), file)
+        connection = attach_read_only(path, memory_limit, lambda: _refuse_replaced(file))
+        results = Results(path, connection, file)
     except BaseException:
         file.close()
         raise
