@@ -1,7 +1,9 @@
 """Linear layers of one input as one product: their weights lie one after the other in memory, which is taken once.
 
 A product for one token costs some 20 microseconds before it reads a weight, and threads share a small matrix badly.
-The layers stay where they are and what they are; only the memory of their weights is moved, a group at a time.
+The layers stay where they are and what they are; only the memory of their weights is moved, a group at a time. Weights
+that are mapped from their file become the process's own; the pages of the file stay the system's, which drops them when
+it needs memory.
 """
 
 from __future__ import annotations
