@@ -84,7 +84,7 @@ class Sampler:
         """Bias added, and for tokens chosen before: presence once, frequency for each time."""
         if not self._penalised and not len(self._bias_ids):
             return logits
-        logits = logits.clone()
+        logits = torch.from_numpy(logits.numpy().copy())  # torch copies by several threads
         if len(self._bias_ids):
             logits[self._bias_ids] += self._bias
         if self._chosen:
