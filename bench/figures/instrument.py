@@ -154,6 +154,7 @@ def load_gemma(enter_stage: Callable[[str], None]) -> Loaded:
         layer=LAYER,
         device="cpu",
         dtype="bfloat16",
+        decoding=backend.decoding,
         sae_id="random",
         width=WIDTH,
         labels=(),

@@ -21,6 +21,7 @@ from neuroscope.sweep.chunk_file import ChunkFile, write_chunk
 from neuroscope.sweep.collect import collect
 from neuroscope.sweep.documents import count_characters, read_texts
 from neuroscope.sweep.overlap import Behind, ahead
+from neuroscope.sweep.heap import keep_freed_memory
 from neuroscope.sweep.plan import Chunk, SweepOptions, chunk_key
 from neuroscope.sweep.progress import token_bar
 from neuroscope.sweep.windows import ChunkTokens, tokenize
@@ -46,6 +47,7 @@ def sweep_chunks(
     title: str = "sweep",
 ) -> dict[str, Any]:
     """Make the files of `chunks` in `folder`, but for those already there; returns what was done."""
+    keep_freed_memory()
     paths = {chunk.id: chunk_path(folder, chunk, fingerprint, options) for chunk in chunks}
     todo = [chunk for chunk in chunks if not is_done(paths[chunk.id])]
     characters = count_characters(corpus, todo) if todo else 0
