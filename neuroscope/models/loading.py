@@ -80,7 +80,7 @@ def load_model(
             attn_implementation=_attention(config),
             output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ModelError(f"No causal language model can be loaded from {path}: {_said(error)}") from error
     except RuntimeError as error:
         if "ignore_mismatched_sizes" not in str(error):
