@@ -20,8 +20,8 @@ from neuroscope.sweep.activations import BatchLimit, ChunkActivations, Instrumen
 from neuroscope.sweep.chunk_file import ChunkFile, write_chunk
 from neuroscope.sweep.collect import collect
 from neuroscope.sweep.documents import count_characters, read_texts
-from neuroscope.sweep.overlap import Behind, ahead
 from neuroscope.sweep.heap import keep_freed_memory
+from neuroscope.sweep.overlap import Behind, ahead
 from neuroscope.sweep.plan import Chunk, SweepOptions, chunk_key
 from neuroscope.sweep.progress import token_bar
 from neuroscope.sweep.windows import ChunkTokens, tokenize
