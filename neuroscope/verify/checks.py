@@ -22,8 +22,6 @@ ENCODE_TOLERANCE = 1e-4
 """Of the largest pre-activation: float32 sums over thousands of terms stay a hundred times below."""
 CACHE_TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.05, torch.float16: 0.01}
 """Relative distance of two residuals by different kernels: dtype's rounding, grown over the layers."""
-HOOK_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 0.05, torch.float16: 0.01}
-"""Likewise; what takes the residual of whole windows may add up in another order than the model does."""
 ALIGNMENT = 0.1
 """Least median cosine of a feature's encoder column and decoder row; unrelated directions have about 0."""
 L0_FACTOR = 2.0
@@ -91,7 +89,7 @@ def hook(subject: Subject) -> Check:
     hooked = subject.backend.residuals(ids, torch.ones_like(ids, dtype=torch.bool))[0].float()
     expected = _into_next(subject, ids).float()
     difference = relative(hooked, expected)
-    limit = HOOK_TOLERANCE.get(rounds_to(subject.model), 0.05)
+    limit = CACHE_TOLERANCE.get(rounds_to(subject.model), 0.05)
     return _judge(
         "hook",
         difference <= limit,
