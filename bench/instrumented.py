@@ -135,7 +135,7 @@ def instrumented(settings: Settings, load: Load, asked: Any, tokens: int) -> Ite
     service._use(
         replace(loaded, labels=tuple(LABEL.format(i) for i in range(width)), stats=made_up_stats(width))
     )
-    server = WSGIServer(("127.0.0.1", 0), create_features_app(service), log=None)
+    server = WSGIServer(("127.0.0.1", 0), create_features_app(service, chat_port=8080), log=None)
     server.start()
     command = [sys.executable, "-m", "bench.subscriber", str(server.server_port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as subscriber:

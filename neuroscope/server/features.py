@@ -16,7 +16,7 @@ from neuroscope.server.fanout import Form
 from neuroscope.server.feature_socket import PATH, add_socket
 from neuroscope.server.lookups import add_lookups
 from neuroscope.server.note import note_bytes_past
-from neuroscope.server.page import PAGE, PAGE_HEADERS
+from neuroscope.server.pages import add_pages
 from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
 from neuroscope.server.queries import read_query
 from neuroscope.server.routing import Application
@@ -32,18 +32,15 @@ if TYPE_CHECKING:
 ENCODED_FIELDS = ("text", "messages")
 
 
-def create_features_app(service: Service) -> Flask:
-    """The WSGI application of the features port."""
+def create_features_app(service: Service, *, chat_port: int) -> Flask:
+    """The WSGI application of the features port, whose pages talk to `chat_port` too."""
     app = Application("neuroscope.features")
     answer_problems(app, lambda: service.loaded.pairing)
     add_status(app, service)
     add_document(app, "features")
     add_lookups(app, service)
     add_socket(app, service)
-
-    @app.get("/")
-    def page() -> Response:
-        return Response(PAGE, mimetype="text/html", headers=PAGE_HEADERS)
+    add_pages(app, chat_port)
 
     @app.get("/v1/features/stream")
     def stream() -> Response:

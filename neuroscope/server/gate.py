@@ -3,7 +3,7 @@
 A web page must not be able to talk to a server on its reader's own machine, so the Host is checked against a
 list (DNS rebinding), the Origin exactly, and what the browser itself calls cross-site is refused. A bearer
 key, when one is set, is asked for everywhere, /healthz not excepted; only a stream may be opened with a ticket
-instead. What a request may then do is the routes' business.
+instead, and pages, which hold no data, without. What a request may then do is the routes' business.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from neuroscope.errors import ConfigError, shown
+from neuroscope.server.page_paths import is_page, is_public
 from neuroscope.server.problems import Problem
 from neuroscope.server.tickets import LIFETIME_S, PATHS, Tickets, take_tickets
 
@@ -146,7 +147,7 @@ class Gate:
         return None
 
     def _missing_key(self, environ: WSGIEnvironment, tickets: list[str]) -> Problem | None:
-        if self._rules.key is None:
+        if self._rules.key is None or (not tickets and self._asks_for_a_page(environ)):
             return None
         scheme, _, given = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
         right = self._rules.key.encode("utf-8", "surrogateescape")
@@ -164,6 +165,13 @@ class Gate:
             f"{' or '.join(PATHS)} within {LIFETIME_S} s. Ask POST /v1/features/ticket for another."
         )
         return Problem(401, message, code="invalid_ticket")
+
+    def _asks_for_a_page(self, environ: WSGIEnvironment) -> bool:
+        return (
+            environ["REQUEST_METHOD"] in ("GET", "HEAD")
+            and environ["SERVER_PORT"] == self._streams_port
+            and is_public(environ.get("PATH_INFO", ""))
+        )
 
     def _opens_stream(self, environ: WSGIEnvironment) -> bool:
         return (
@@ -204,7 +212,7 @@ def _opens_page(environ: WSGIEnvironment) -> bool:
     """Following another site's link to the page is harmless: the site sends nothing and sees nothing."""
     return (
         environ["REQUEST_METHOD"] == "GET"
-        and environ.get("PATH_INFO") == "/"
+        and is_page(environ.get("PATH_INFO", ""))
         and environ.get("HTTP_SEC_FETCH_MODE") == "navigate"
         and environ.get("HTTP_SEC_FETCH_DEST") == "document"
     )

@@ -78,7 +78,7 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     ranking = settled.ranking
     serve = replace(settled.serve, max_streams=room_for_streams(settled.serve.max_streams))
     service = Service(serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
-    apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service)}
+    apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service, chat_port=chat[1])}
     hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)
     gate = Gate(ByPort(apps), rules, service.tickets, features[1])

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,7 +46,10 @@ CHAT = operation("chat", "post", "/v1/chat/completions")
 _EXAMPLE = re.compile(r"/(example|examples/\w+/value)(/|$)")
 
 
-@pytest.mark.parametrize(("port", "create"), [("chat", create_chat_app), ("features", create_features_app)])
+@pytest.mark.parametrize(
+    ("port", "create"),
+    [("chat", create_chat_app), ("features", partial(create_features_app, chat_port=8080))],
+)
 def test_every_route_is_documented_and_every_documented_path_is_a_route(
     tmp_path: Path, port: str, create: Callable[[Service], Any]
 ) -> None:

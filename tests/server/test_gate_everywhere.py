@@ -52,12 +52,19 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def paths() -> list[tuple[str, str]]:
     """Port and path of every route there is, and one of none."""
     service = Service(settings.load().serve, Ranking())
-    apps = {"port": create_chat_app(service), "features_port": create_features_app(service)}
+    apps = {"port": create_chat_app(service), "features_port": create_features_app(service, chat_port=8080)}
     found = {(port, rule.rule) for port, app in apps.items() for rule in app.url_map.iter_rules()}
-    filled = {(port, path.replace("<int:index>", "5").replace("<path:model>", "a/b")) for port, path in found}
+    values = {"<int:index>": "5", "<path:model>": "a/b", "static/<name>": "static/base.css", "<name>": "a-b"}
+    filled = {(port, _filled(path, values)) for port, path in found}
     assert not [path for _, path in filled if "<" in path], "a new kind of variable needs a value here"
     assert {("features_port", PATH), ("port", "/v1/chat/completions")} <= filled
     return sorted(filled | {("port", "/nowhere"), ("features_port", "/nowhere")})
+
+
+def _filled(path: str, values: Mapping[str, str]) -> str:
+    for variable, value in values.items():
+        path = path.replace(variable, value)
+    return path
 
 
 class Asker:

@@ -1,0 +1,75 @@
+// What every page has: navigation, whether the server is ready, the theme, and the dialog for the key.
+
+import { getJson, setKey, whenKeyIsAsked } from "./api.js";
+import { byId, h } from "./dom.js";
+
+const PAGES = [["live", "/", "Live"], ["features", "/features", "Features"], ["sessions", "/sessions", "Sessions"], ["diff", "/diff", "Compare"]];
+const PARTS = { feature: "features", session: "sessions" };
+const THEMES = ["auto", "light", "dark"];
+const POLL_MS = 2000;
+
+// Fills the header; resolves to /readyz as soon as the server has loaded. `onready` hears of every later change.
+export function startShell(onready = () => {}) {
+  const header = byId("header");
+  const here = PARTS[header.dataset.page] ?? header.dataset.page;
+  const status = h("span", { class: "status", role: "status" }, "connecting …");
+  const theme = h("button", { type: "button", title: "Colours: as the system, light, dark" });
+  const show = (name) => {
+    document.documentElement.dataset.theme = name;
+    theme.textContent = { auto: "◐", light: "☀", dark: "☾" }[name];
+    theme.setAttribute("aria-label", `Colours: ${name}`);
+  };
+  let chosen = localStorage.getItem("neuroscope-theme") ?? "auto";
+  if (!THEMES.includes(chosen)) chosen = "auto";
+  show(chosen);
+  theme.addEventListener("click", () => {
+    chosen = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
+    localStorage.setItem("neuroscope-theme", chosen);
+    show(chosen);
+  });
+  header.append(
+    h("div", { class: "bar" },
+      h("a", { class: "brand", href: "/" }, "Neuroscope"),
+      h("nav", { "aria-label": "Pages" }, PAGES.map(([name, href, text]) => h("a", { href, "aria-current": name === here ? "page" : null }, text))),
+      status, theme));
+  whenKeyIsAsked(askForKey);
+  return waitReady(status, onready);
+}
+
+async function waitReady(status, onready) {
+  for (;;) {
+    try {
+      const ready = await getJson("/readyz");
+      status.textContent = `${ready.model} · layer ${ready.sae.layer}`;
+      status.title = ready.degraded.join("\n");
+      if (ready.degraded.length) status.append(" ", h("span", { class: "warn" }, "degraded"));
+      onready(ready);
+      return ready;
+    } catch (error) {
+      status.textContent = error.status === 503 ? "the model is loading …" : error.message;
+      if (error.status === 401 || error.status === 403) throw error;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+}
+
+let open = null;
+
+// A promise of whether a key was given; several requests share one dialog.
+function askForKey(again) {
+  open ??= new Promise((resolve) => {
+    const field = h("input", { type: "password", autocomplete: "off", required: true, "aria-label": "Key" });
+    const dialog = h("dialog", { "aria-label": "Key" },
+      h("form", { method: "dialog", onsubmit: () => setKey(field.value) },
+        h("p", {}, again ? "That key was refused. " : "", "This server asks for a key: what NEUROSCOPE_API_KEY held when it was started."),
+        field, " ", h("button", { class: "main" }, "Use it")));
+    dialog.addEventListener("close", () => {
+      resolve(field.value !== "");
+      dialog.remove();
+      open = null;
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+  return open;
+}
