@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+from collections.abc import Callable
+from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
@@ -55,8 +57,13 @@ def add_pages(app: Flask, chat_port: int) -> None:
         return serve(name, content_security_policy(request.host, chat_port))
 
     for rule, name in PAGES.items():
-        app.add_url_rule(rule, f"page_{name}", lambda name=name, **_path: page(name))
+        app.add_url_rule(rule, f"page_{name}", partial(_without_path, page, name))
     app.add_url_rule(f"{STATIC}<name>", "static_file", lambda name: serve(f"static/{name}"))
+
+
+def _without_path(page: Callable[[str], Response], file: str, **_path: str | int) -> Response:
+    """The page whatever its path names: its script looks that up."""
+    return page(file)
 
 
 def content_security_policy(host: str, chat_port: int) -> str:
