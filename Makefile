@@ -44,7 +44,7 @@ test: clients .venv/llamacpp ## every test
 
 clients: .venv/clients $(NODE_CLIENTS)/node_modules/installed ## what the tests need beside .venv/installed
 
-soak: .venv/installed ## the load promises, ten minutes at most; writes bench/soak.json and README's table
+soak: .venv/installed ## the load promises, ten minutes at most; writes bench/soak.json and the table of docs/server.md
 	@$(PY) -m bench.soak --out bench/soak.json
 
 bench: .venv/installed ## the figures of speed and memory; writes bench/results.json and the table of bench/README.md

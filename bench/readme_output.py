@@ -1,4 +1,4 @@
-"""Runs the SQL of README.md on a results database and writes what it answers below each query.
+"""Runs the SQL of README.md and docs/ on a results database and writes what it answers below each query.
 
 By hand, after `make demo`: python bench/readme_output.py results/smollm2-135m/results.duckdb
 """
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import duckdb
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(```sql\n(.*?)```\n\n)```text\n.*?```\n", flags=re.DOTALL)
 
 
@@ -22,11 +23,12 @@ def answer(connection: duckdb.DuckDBPyConnection, query: str) -> str:
 
 def main(database: str) -> None:
     with duckdb.connect(database, read_only=True) as connection:
-        text = BLOCK.sub(
-            lambda found: f"{found[1]}```text\n{answer(connection, found[2])}\n```\n",
-            README.read_text(encoding="utf-8"),
-        )
-    README.write_text(text, encoding="utf-8")
+        for page in PAGES:
+            text = BLOCK.sub(
+                lambda found: f"{found[1]}```text\n{answer(connection, found[2])}\n```\n",
+                page.read_text(encoding="utf-8"),
+            )
+            page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,9 @@ def test_ci_runs_the_two_commands_and_brings_only_a_browser() -> None:
     text = script.read_text(encoding="utf-8")
     subprocess.run(["bash", "-n", script], check=True)
     assert re.findall(r"^make .*", text, flags=re.MULTILINE) == ["make check", "make test"]
-    assert re.findall(r"install -y .*", text) == ["install -y -qq --no-install-recommends chromium >/dev/null"]
+    assert re.findall(r"install -y .*", text) == [
+        "install -y -qq --no-install-recommends chromium >/dev/null"
+    ]
 
 
 def test_make_lists_its_commands() -> None:

@@ -75,7 +75,7 @@ def main() -> int:
     found = report.whole(parts, about, options)
     if arguments.out:
         report.save(found, arguments.out)
-        quote(found, ROOT / "README.md")
+        quote(found, ROOT / "docs/server.md")
     if arguments.json:
         print(json.dumps(found, indent=2))
     return say_end(report.broken(parts), len(left)) or int(bool(stops))
@@ -98,7 +98,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--streams", type=int, default=200, help="open at each SIGTERM (default 200)")
     parser.add_argument("--cores", type=int, default=2, help="for server and load together (default 2)")
     parser.add_argument("--json", action="store_true", help="the report instead of the lines")
-    parser.add_argument("--out", type=Path, help="file for the report; README.md then quotes it")
+    parser.add_argument("--out", type=Path, help="file for the report; docs/server.md then quotes it")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.only if name not in TITLES]:
         parser.error(f"--only has {', '.join(unknown)}; there are {', '.join(TITLES)}")

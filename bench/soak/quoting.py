@@ -1,4 +1,4 @@
-"""The README's table of the soak's figures, made from the report."""
+"""The table of the soak's figures in docs/server.md, made from the report."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def measured(figure: dict[str, Any]) -> str:
     return f"{value} {figure['unit']}".strip() + ("" if figure["kept"] is not False else " (broken)")
 
 
-def quote(found: dict[str, Any], readme: Path) -> None:
+def quote(found: dict[str, Any], page: Path) -> None:
     """Put the table in the place of the one before."""
-    text = readme.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     old = re.search(re.escape(HEAD) + r"(\|.*\n)*", text)
     if old is None:
-        raise SystemExit(f"README.md has no table that begins with {HEAD.splitlines()[0]!r}.")
-    readme.write_text(text[: old.start()] + table(found) + text[old.end() :], encoding="utf-8")
+        raise SystemExit(f"{page.name} has no table that begins with {HEAD.splitlines()[0]!r}.")
+    page.write_text(text[: old.start()] + table(found) + text[old.end() :], encoding="utf-8")

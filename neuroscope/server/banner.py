@@ -43,6 +43,7 @@ def banner_fields(
 def _rows(loaded: Loaded, ranking: Ranking, chat_url: str, features_url: str) -> list[tuple[str, str]]:
     labels = ", ".join(f"{count:,} from {source}" for source, count in loaded.label_sources.items())
     return [
+        ("page", f"{features_url}/"),
         ("chat", f"{chat_url}/v1"),
         ("features", f"{features_url}/v1/features/stream"),
         ("model", f"{loaded.model} on {loaded.device}, {loaded.dtype}"),
@@ -65,7 +66,7 @@ def _examples(loaded: Loaded, chat_url: str, features_url: str, key_variable: st
     body = json.dumps({"model": loaded.model, "messages": [{"role": "user", "content": "Where is Paris?"}]})
     python_key = f'os.environ["{key_variable}"]' if key_variable else '"none"'
     return [
-        "Watch the features in one terminal and ask in another:",
+        "Open the page in a browser. Or watch the features in one terminal and ask in another:",
         "",
         f"  curl -N{key} {features_url}/v1/features/stream",
         f"  curl{key} -H 'Content-Type: application/json' {chat_url}/v1/chat/completions \\",

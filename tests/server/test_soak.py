@@ -162,13 +162,13 @@ def test_too_few_open_files_are_said_with_the_command_that_helps() -> None:
     assert "ulimit -Hn 700" in done.stderr
 
 
-def test_readme_quotes_the_last_report_of_the_whole_soak() -> None:
+def test_the_page_quotes_the_last_report_of_the_whole_soak() -> None:
     found = json.loads((ROOT / "bench/soak.json").read_text(encoding="utf-8"))
     assert {part["name"] for part in found["parts"]} == set(soak.TITLES)
     assert found["options"]["clients"] == 1000
     assert found["kept"] is True
     assert found["seconds"] < soak.LONGEST_S
-    assert quoting.table(found) in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert quoting.table(found) in (ROOT / "docs/server.md").read_text(encoding="utf-8")
 
 
 def test_quoting_replaces_the_table_and_nothing_else(tmp_path: Path) -> None:

@@ -1,21 +1,19 @@
-"""Commands that show results, and README's SQL, on a finished run."""
+"""Commands that show results, and the SQL of the pages, on a finished run."""
 
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from docs.pages import blocks
 from fakes.checkout import PAIRING, Checkout
 from fakes.tiny import D_SAE
 
 from neuroscope.cli import main
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-QUERIES = re.findall(r"^```sql\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+QUERIES = list(dict.fromkeys(block.text for block in blocks("sql")))
 
 
 @pytest.fixture
