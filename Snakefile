@@ -1,5 +1,5 @@
 # Neuroscope's pipeline: a table of contents. Targets: corpus, calibration, examples, labels, scores, verify,
-# neuronpedia, train, all.
+# report, neuronpedia, train, all.
 #
 #   snakemake --cores 8 labels
 #   NEUROSCOPE_PAIRING=smollm2-135m snakemake --cores 2 labels
@@ -20,6 +20,9 @@ settings.choose_pairing(config)  # the command line's alone so far
 configfile: settings.config_path(settings.repository_root(), None)
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/sae.smk"
@@ -28,6 +31,7 @@ include: "workflow/rules/neuronpedia.smk"
 include: "workflow/rules/calibration.smk"
 include: "workflow/rules/labels.smk"
 include: "workflow/rules/results.smk"
+include: "workflow/rules/report.smk"
 include: "workflow/rules/verify.smk"
 include: "workflow/rules/train.smk"
 
@@ -45,3 +49,4 @@ rule all:
     input:
         rules.labels.input,
         rules.scores.input,
+        rules.report.output,

@@ -43,6 +43,7 @@ LAYERS = {
     "engine": 4,
     "prefill": 4,
     "prefix": 4,
+    "report": 4,
     "scoring": 4,
     "known": 4,
     "verify": 4,
@@ -55,7 +56,7 @@ LAYERS = {
 }
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""
 
-OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "neuronpedia", "verify"}
+OFFLINE = {"sweep", "training", "autointerp", "corpus", "jobs", "neuronpedia", "report", "verify"}
 ONLINE = {"engine", "prefill", "prefix", "scoring", "server", "steps", "wsgi"}
 """The two halves meet in files: neither imports the other."""
 
@@ -71,6 +72,7 @@ OWNERS = {
     "huggingface_hub": ("sources",),
     "jsonschema": ("settings",),
     "llama_cpp": ("models",),
+    "matplotlib": ("report",),
     "prometheus_client": ("server",),
     "pythonjsonlogger": ("server",),
     "simple_websocket": ("server",),

@@ -15,6 +15,7 @@ import click
 from neuroscope.cli.calibrate import calibrate
 from neuroscope.cli.corpus import corpus
 from neuroscope.cli.labels import labels
+from neuroscope.cli.report import report
 from neuroscope.cli.serve import serve
 from neuroscope.cli.verify import verify
 from neuroscope.cli.weights import models, sae
@@ -52,7 +53,7 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-for command in (serve, models, sae, corpus, calibrate, labels, verify):
+for command in (serve, models, sae, corpus, calibrate, labels, report, verify):
     app.add_command(command)
 
 

@@ -5,6 +5,15 @@ A stage takes the settings and paths and writes files; the work is done by the m
 
 from __future__ import annotations
 
-from neuroscope.stages.uses import USES, VERSIONS, imported, kept, own_texts, params, prompts
+from neuroscope.stages.uses import (
+    USES,
+    VERSIONS,
+    imported,
+    kept,
+    own_texts,
+    params,
+    prompts,
+    verification,
+)
 
-__all__ = ["USES", "VERSIONS", "imported", "kept", "own_texts", "params", "prompts"]
+__all__ = ["USES", "VERSIONS", "imported", "kept", "own_texts", "params", "prompts", "verification"]

@@ -156,6 +156,16 @@ USES: dict[str, tuple[str, ...]] = {
             )
         ),
     ),
+    "report": (
+        "pairing.name",
+        "pairing.description",
+        "pairing.published",
+        "arithmetic",
+        "labels.min_score",
+        "ranking.stratum",
+        "serve.host",
+        "serve.features_port",
+    ),
     "results": (
         "pairing.model",
         "pairing.name",
@@ -219,6 +229,18 @@ def kept(settings: Settings) -> list[str]:
     paths = [settings.results / "labels" / f"{source}.parquet" for source in ("claude", "openai", "file")]
     others = [path for path in paths if path.stem != settings.labels.source]
     return [os.path.relpath(path) for path in others if path.is_file()]
+
+
+def verification(settings: Settings) -> str | None:
+    """What `verify` has left, hashed; None where nobody has asked.
+
+    No input of a rule: then Snakemake would test the numbers anew for whoever shows them.
+    """
+    path = settings.results / "verification.json"
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def own_texts(settings: Settings) -> str | None:

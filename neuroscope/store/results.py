@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import duckdb
 import numpy as np
+from numpy.typing import NDArray
 
 from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.manifest import Fingerprint
@@ -200,6 +201,17 @@ class Results:
             "QUALIFY row_number() OVER (PARTITION BY feature, source ORDER BY method) = 1) s "
             "ON s.feature = l.feature AND s.source = l.source AND l.place = 1 ORDER BY l.feature, l.rank"
         )
+
+    def scores(self) -> dict[tuple[str, str], NDArray[np.float64]]:
+        """Balanced accuracies by source and method, in order of feature; NaN for a label without a score."""
+        query = (
+            "SELECT source, method, balanced_accuracy AS score FROM scores ORDER BY source, method, feature"
+        )
+        found: dict[tuple[str, str], list[float]] = {}
+        for row in self._rows(query):
+            score = np.nan if row["score"] is None else row["score"]
+            found.setdefault((row["source"], row["method"]), []).append(score)
+        return {key: np.array(values, np.float64) for key, values in found.items()}
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:

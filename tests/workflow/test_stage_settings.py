@@ -16,6 +16,7 @@ from neuroscope import settings, stages
 from neuroscope.corpus.stage import build_chat, build_documents, join
 from neuroscope.labels import Label, LabelSet
 from neuroscope.neuronpedia import import_examples, import_features
+from neuroscope.report.stage import make_report
 from neuroscope.settings import Neuronpedia
 from neuroscope.stages.asking import ask_labels, take_labels
 from neuroscope.stages.labels import make_labels, make_logits
@@ -179,6 +180,14 @@ def test_stages_read_the_settings_they_declare(
                 "report": report,
                 "stats_json": made / "stats.json",
                 "output": new / "calibrated.duckdb",
+            },
+        ),
+        "report": (
+            make_report,
+            {
+                "database": made / "results.duckdb",
+                "output": new / "report.html",
+                "record": new / "report/report.json",
             },
         ),
         "verify": (
