@@ -230,6 +230,16 @@ def test_an_unknown_stratum_names_those_there_are(results: Results) -> None:
         results.stats("code")
 
 
+def test_scores_are_read_by_source_and_method_with_nan_for_none(results: Results) -> None:
+    found = results.scores()
+    assert {key: values.tolist() for key, values in found.items() if key[0] != "neuronpedia"} == {
+        ("claude", "detection"): [0.9],
+        ("claude", "fuzzing"): [0.7],
+        ("tokens", "detection"): [0.55, 0.5],
+    }
+    assert np.isnan(found["neuronpedia", "detection"]).tolist() == [True]
+
+
 def test_the_label_shown_follows_the_priority(results: Results) -> None:
     assert results.labels() == [
         FeatureLabel(0, "animals 😀 שלום \0 ?", "claude", "low", 0.9),

@@ -40,19 +40,19 @@ def report(cores: int | None, as_json: bool, **flags: Any) -> None:
 
 
 def _of_calibration(settled: Settings) -> None:
-    from neuroscope.report import stage
+    from neuroscope.report.record import FOLDER, PAGE, RECORD
+    from neuroscope.report.stage import make_report
 
-    folder = settled.results
-    stage.make_report(
+    make_report(
         settled,
-        database=folder / "results.duckdb",
-        output=folder / stage.PAGE,
-        record=folder / stage.FOLDER / stage.RECORD,
+        database=settled.results / "results.duckdb",
+        output=settled.results / PAGE,
+        record=settled.results / FOLDER / RECORD,
     )
 
 
 def _tell(settled: Settings, as_json: bool) -> None:
-    from neuroscope.report.stage import FOLDER, PAGE, RECORD
+    from neuroscope.report.record import FOLDER, PAGE, RECORD
     from neuroscope.sources import read_text
 
     folder = settled.results / FOLDER

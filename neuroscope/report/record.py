@@ -14,6 +14,10 @@ from neuroscope.report.drift import Drift
 from neuroscope.report.numbers import ActiveFeatures, Coverage, Firing, Missing, Scores, Strength
 from neuroscope.verification import Verification
 
+PAGE = "report.html"
+FOLDER = "report"
+RECORD = "report.json"
+"""In a results folder: the page, and the folder of the plots and the record."""
 NOT_IN_JSON = ("log2_ratio", "where", "verification")
 """Fields of one entry a feature; and what verification.json holds."""
 

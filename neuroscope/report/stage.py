@@ -12,10 +12,6 @@ from neuroscope.report.reading import read_report
 from neuroscope.settings import Settings
 from neuroscope.sources import replace_atomically
 
-PAGE = "report.html"
-FOLDER = "report"
-RECORD = "report.json"
-
 
 def make_report(
     settings: Settings, *, database: Path, output: Path, record: Path, plots: Sequence[Path] = ()

@@ -205,13 +205,14 @@ class Results:
     def scores(self) -> dict[tuple[str, str], NDArray[np.float64]]:
         """Balanced accuracies by source and method, in order of feature; NaN for a label without a score."""
         query = (
-            "SELECT source, method, balanced_accuracy AS score FROM scores ORDER BY source, method, feature"
+            "SELECT balanced_accuracy AS score FROM scores WHERE source = ? AND method = ? ORDER BY feature"
         )
-        found: dict[tuple[str, str], list[float]] = {}
-        for row in self._rows(query):
-            score = np.nan if row["score"] is None else row["score"]
-            found.setdefault((row["source"], row["method"]), []).append(score)
-        return {key: np.array(values, np.float64) for key, values in found.items()}
+        found = {}
+        for row in self._rows("SELECT DISTINCT source, method FROM scores ORDER BY source, method"):
+            with self._cursor() as cursor:
+                score = cursor.execute(query, [row["source"], row["method"]]).fetchnumpy()["score"]
+            found[row["source"], row["method"]] = np.ma.filled(np.ma.asarray(score, np.float64), np.nan)
+        return found
 
     @contextmanager
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
