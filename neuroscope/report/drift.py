@@ -25,7 +25,7 @@ class Pair:
     b: str
     compared: int
     correlation: float | None
-    """Of the rates' ranks."""
+    """Of the ranks of both rates, over all features that fired in either: a choice by firings would lower it."""
     differ: int
     """Features whose rates differ more than FACTOR times."""
     cells: Cells
@@ -94,4 +94,6 @@ def _pair(name_a: str, name_b: str, a: CalibrationStats, b: CalibrationStats) ->
     x, y = _rate(a)[chosen], _rate(b)[chosen]
     differ = int(((x > FACTOR * y) | (y > FACTOR * x)).sum())
     cells = Cells.of(np.log10(x), np.log10(y), STEPS)
-    return Pair(name_a, name_b, int(chosen.sum()), rank_correlation(x, y), differ, cells)
+    fired = (a.n_fired > 0) | (b.n_fired > 0)
+    correlation = rank_correlation(a.firing_rate[fired], b.firing_rate[fired])
+    return Pair(name_a, name_b, int(chosen.sum()), correlation, differ, cells)

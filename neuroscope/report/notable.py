@@ -60,9 +60,9 @@ def notable(
         found.append(
             group(
                 "Most different between texts",
-                f"how many times as often as in {drift.reference}",
+                f"how often, compared with {drift.reference}",
                 _largest(np.abs(drift.log2_ratio)),
-                lambda feature: f"{drift.where[feature]}: {_times(2.0 ** drift.log2_ratio[feature])}",
+                lambda feature: f"{_times(drift.log2_ratio[feature])} in {drift.where[feature]}",
             )
         )
     return tuple(found for found in found if found.features)
@@ -78,5 +78,7 @@ def _largest(values: np.ndarray) -> list[int]:
     return [int(feature) for feature in order if values[feature] > 0]
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:,.0f} x" if ratio >= 10 else f"{ratio:.3g} x"
+def _times(log2_ratio: float) -> str:
+    times = 2.0 ** abs(log2_ratio)
+    size = f"{times:,.0f}" if times >= 10 else f"{times:.2g}"
+    return f"{size} times {'more' if log2_ratio > 0 else 'less'}"

@@ -113,9 +113,9 @@ def _rows(report: Report) -> Iterator[Row]:
 def _made_of(report: Report) -> Iterator[tuple[str, str]]:
     """What the results were made of, without what is about this machine alone."""
     made = report.fingerprint
-    yield "Model", made.model
+    yield "Model", made.model.partition("#")[0]
     yield "Model's revision", _cut(made.model_revision or "not pinned")
-    yield "SAE", made.sae
+    yield "SAE", made.sae.partition("#")[0]
     yield "SAE's SHA-256", _cut(made.sae_sha256)
     yield "Read at", f"layer {made.layer}, input norm {made.input_norm}"
     yield "Width", f"{made.d_sae:,} features of {made.d_in:,} dimensions"

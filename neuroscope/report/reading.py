@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from neuroscope.errors import ArtefactError, made_anew
@@ -40,7 +40,7 @@ def read_report(settings: Settings, database: Path) -> Report:
             raise ArtefactError(
                 f"{database} holds no report of a sweep ({error!r}). {made_anew()}"
             ) from error
-    found = replace(found, fingerprint=_without_root(fingerprint, settings.root))
+    found = replace(found, fingerprint=_without_folders(fingerprint, settings.root))
     there = os.path.lexists(settings.results / VERIFICATION)
     told = (with_pairing(sentence, found.pairing) for sentence in warnings(found, sweep, there))
     return replace(found, warnings=tuple(told))
@@ -98,11 +98,14 @@ def _stratum(
     )
 
 
-def _without_root(fingerprint: Fingerprint, root: Path) -> Fingerprint:
-    """With files of the repository named from there: a report is shown to others."""
-    within = f"{root}{os.sep}"
-    return replace(
-        fingerprint,
-        model=fingerprint.model.removeprefix(within),
-        sae=fingerprint.sae.removeprefix(within),
-    )
+def _without_folders(fingerprint: Fingerprint, root: Path) -> Fingerprint:
+    """Without this machine's folders: a report is shown to others."""
+    return replace(fingerprint, model=_place(fingerprint.model, root), sae=_place(fingerprint.sae, root))
+
+
+def _place(name: str, root: Path) -> str:
+    """A file of the repository named from there, any other by its last folder; other sources as they are."""
+    path = PurePath(name)
+    if not path.is_absolute():
+        return name
+    return str(path.relative_to(root)) if path.is_relative_to(root) else f".../{'/'.join(path.parts[-2:])}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 from test_numbers import stats
 
 from neuroscope.report.drift import Drift, drift, log2_ratio
@@ -63,3 +64,9 @@ def test_two_kinds_of_text_are_needed(strata: dict[str, tuple[int, list[int]]]) 
     made = drift({name: stats(*given) for name, given in strata.items()}, "chat")
     assert isinstance(made, Missing)
     assert "Two kinds of text are needed" in made.reason
+
+
+def test_the_correlation_is_of_all_that_fired() -> None:
+    (pair,) = found({"chat": (100, [1, 2, 3, 0, 0]), "code": (100, [1, 2, 3, 4, 0])}).pairs
+    assert pair.compared == 0
+    assert pair.correlation == pytest.approx(spearmanr([1, 2, 3, 0], [1, 2, 3, 4]).statistic)

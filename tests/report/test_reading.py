@@ -71,7 +71,10 @@ def test_features_worth_a_look_are_those_at_the_ends(report: Report) -> None:
     assert groups["Worst scores"][:2] == [(1, "0.10"), (2, "0.20")]
     assert groups["Strongest"][0] == (15, "3.5")
     assert groups["Most frequent"][0] == (14, f"{1260 / 3000:.1%}")
-    assert groups["Most different between texts"][:2] == [(15, "code: 0.00167 x"), (14, "code: 4 x")]
+    assert groups["Most different between texts"][:2] == [
+        (15, "600 times less in code"),
+        (14, "4 times more in code"),
+    ]
     shown = {row.feature: row.label for group in report.notable for row in group.features}
     assert shown[14] == "feature_14"
     assert shown[15] == HOSTILE.replace("\ud800", "?")
@@ -172,9 +175,11 @@ def test_few_tokens_and_drift_are_warned_of(empty: Settings) -> None:
 
 
 def test_files_of_the_repository_are_named_from_there(empty: Settings) -> None:
-    inside = f"{empty.root}/workflow/resources/an-sae"
-    found = changed(empty, fingerprint=made_report.make_fingerprint(d_sae=WIDTH, sae=inside))
-    assert found.fingerprint.sae == "workflow/resources/an-sae"
+    inside, elsewhere = f"{empty.root}/workflow/resources/an-sae", "/home/somebody/models/a-model/file.gguf"
+    fingerprint = made_report.make_fingerprint(d_sae=WIDTH, sae=inside, model=elsewhere)
+    found = changed(empty, fingerprint=fingerprint).fingerprint
+    assert found.sae == "workflow/resources/an-sae"
+    assert found.model == ".../a-model/file.gguf", "where somebody keeps models is nobody's business"
 
 
 def test_a_database_cut_short_is_named(empty: Settings, settled: Settings, tmp_path: Path) -> None:
