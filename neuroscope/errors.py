@@ -102,3 +102,32 @@ class ArtefactError(NeuroscopeError):
 
 class LabelError(NeuroscopeError):
     """A label source, labeler or scorer cannot do its work."""
+
+
+class ServerError(NeuroscopeError):
+    """A running server cannot be reached, refuses a request, or fails while it answers."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        self.status = status
+        """Of its answer; None where there was none."""
+        self.code = code
+        self.retry_after_s = retry_after_s
+        super().__init__(message)
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the same request may succeed later without a change."""
+        if self.status is None:
+            return self.code is None
+        return self.status == 429 or (self.status >= 500 and self.code != "engine_failed")
+
+
+class NoServerError(ServerError):
+    """Nobody listens there."""
