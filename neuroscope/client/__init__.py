@@ -6,5 +6,6 @@ Knows HTTP, server-sent events and how the server refuses; nothing of models, re
 from __future__ import annotations
 
 from neuroscope.client.asking import Client, Event
+from neuroscope.client.joining import Answer, Listener
 
-__all__ = ["Client", "Event"]
+__all__ = ["Answer", "Client", "Event", "Listener"]

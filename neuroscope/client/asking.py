@@ -10,7 +10,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -82,6 +82,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def features_place(self) -> str:
+        """Host and port of the features."""
+        return self._places["features"]
+
     def close(self) -> None:
         """Ends its connections."""
         self._http.close()
@@ -99,7 +104,9 @@ class Client:
         with self._open("features", "GET", path, query, timeout_s=ANSWER_S) as response:
             return response.read()
 
-    def chat(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Iterator[dict[str, Any]]:
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], **fields: Any
+    ) -> Generator[dict[str, Any], None, None]:
         """The chunks of an answer as they come. Closing the iterator ends the answer.
 
         `fields` go into the request; None means not given.
@@ -116,7 +123,7 @@ class Client:
                 yield chunk
             raise ServerError(f"The server at {self._places['chat']} broke off in the middle of its answer.")
 
-    def events(self, since: str | None = None, **query: Query) -> Iterator[Event]:
+    def events(self, since: str | None = None, **query: Query) -> Generator[Event, None, None]:
         """The features stream, after the event `since`, else from now on; `open` first, once subscribed.
 
         Ends when the server ends it. `query` is how this subscriber sees it (`top_k`, `filter`, `completion_id`).
@@ -129,7 +136,7 @@ class Client:
                 data = self._read("features", message.data) if message.data else {}
                 yield Event(message.name, message.id, data)
 
-    def follow(self, since: str | None = None, **query: Query) -> Iterator[Event]:
+    def follow(self, since: str | None = None, **query: Query) -> Generator[Event, None, None]:
         """As `events`, for ever: when cut off it says `lost` and comes back to where it was.
 
         Raises ServerError when the first connection fails, and later for what waiting does not mend.

@@ -111,7 +111,7 @@ def test_paths_of_the_features_port_are_read_and_written(client: Client) -> None
 def test_closing_an_answer_ends_it_at_the_server(client: Client, server: Server) -> None:
     chunks = client.chat(ask("[delay=0.05]" + "word " * 200))
     list(islice(chunks, 3))
-    chunks.close()  # type: ignore[attr-defined]
+    chunks.close()
     server.wait_idle()
 
 
@@ -143,7 +143,7 @@ def test_a_full_queue_is_told_at_once(client: Client) -> None:
     assert (refused.value.status, refused.value.may_pass) == (429, True)
     assert refused.value.retry_after_s
     for chunks in running:
-        chunks.close()  # type: ignore[attr-defined]
+        chunks.close()
 
 
 def test_a_server_that_loads_is_waited_for(tmp_path: Path) -> None:
