@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from queue import Empty, Queue
 from typing import Any
 
@@ -32,30 +32,44 @@ class Listener:
 
     def __init__(self, client: Client, **view: Query) -> None:
         self._client = client
-        self._inbox: Queue[Event | ServerError] = Queue()
+        self._inbox: Queue[Event] = Queue()
         self._put_back: deque[Event] = deque()
+        self._is_wanted = False
         self._is_over = False
-        threading.Thread(target=self._listen, args=(view,), daemon=True).start()
-        first = self._inbox.get()
-        if isinstance(first, ServerError):
-            raise first
+        self._cut: Event | None = None
+        begun: Queue[ServerError | None] = Queue()
+        threading.Thread(target=self._listen, args=(begun, view), daemon=True).start()
+        if (error := begun.get()) is not None:
+            raise error
 
     def answer(self, messages: Sequence[Mapping[str, Any]], **fields: Any) -> Answer:
         """The answer to `messages`, which begins when it is iterated over."""
         return Answer(self, self._client, messages, fields)
 
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While an answer is read its events are kept; what comes meanwhile of others, or before, is not."""
+        self._put_back.clear()
+        while not self._inbox.empty():
+            self._inbox.get()
+        self._is_wanted = True
+        if self._cut is not None:
+            self._inbox.put(self._cut)
+        try:
+            yield
+        finally:
+            self._is_wanted = False
+
     def next(self, completion_id: str, timeout_s: float | None) -> Event | None:
         """The next event about an answer, or about the stream; None when none comes in time or any more."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            if self._put_back:
-                event = self._put_back.popleft()
-            else:
-                found = self._take(until)
-                if found is None:
-                    return None
-                event = found
-            if event.name in OF_THE_STREAM or event.data.get("completion_id") == completion_id:
+            event = self._put_back.popleft() if self._put_back else self._take(until)
+            if (
+                event is None
+                or event.name in OF_THE_STREAM
+                or event.data.get("completion_id") == completion_id
+            ):
                 return event
 
     def put_back(self, event: Event) -> None:
@@ -63,25 +77,31 @@ class Listener:
         self._put_back.appendleft(event)
 
     def _take(self, until: float | None) -> Event | None:
-        if self._is_over:
-            return None
+        until = time.monotonic() if self._is_over else until
         try:
-            found = self._inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            return self._inbox.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
         except Empty:
             return None
-        if isinstance(found, ServerError):
-            self._is_over = True
-            return Event("lost", "", {"reason": str(found), "retry_in_s": None})
-        return found
 
-    def _listen(self, view: Mapping[str, Query]) -> None:
+    def _listen(self, begun: Queue[ServerError | None], view: Mapping[str, Query]) -> None:
         try:
             for event in self._client.follow(None, **view):
-                self._inbox.put(event)
-        except ServerError as error:
-            self._inbox.put(error)
+                if event.name == "open":
+                    begun.put(None)
+                    self._cut = None
+                elif event.name == "lost":
+                    self._cut = event
+                if self._is_wanted:
+                    self._inbox.put(event)
         except Exception as error:  # the border of a thread: who waits for it must not wait for ever
-            self._inbox.put(ServerError(f"The features stream cannot be read any more ({error})."))
+            self._is_over = True
+            self._cut = Event("lost", "", {"reason": str(error), "retry_in_s": None})
+            self._inbox.put(self._cut)
+            begun.put(
+                error
+                if isinstance(error, ServerError)
+                else ServerError(f"The features stream cannot be read ({error}).")
+            )
 
 
 class Answer:
@@ -108,17 +128,18 @@ class Answer:
         self._wait_s = WAIT_S
 
     def __iter__(self) -> Iterator[Event]:
-        with closing(self._client.chat(self._messages, **self._fields)) as chunks:
+        chat = self._client.chat(self._messages, **self._fields)
+        with self._listener.listening(), closing(chat) as chunks:
             for chunk in chunks:
                 if not self.completion_id:
                     self.completion_id = str(chunk.get("id"))
                     if (self._fields.get("neuroscope") or {}).get("prompt_features"):
                         yield from self._before_the_first()
                 yield from self._said(chunk)
-        while (event := self._listener.next(self.completion_id, self._wait_s)) is not None:
-            yield event
-            if event.name in ENDS:
-                return
+            while (event := self._listener.next(self.completion_id, self._wait_s)) is not None:
+                yield event
+                if event.name in ENDS:
+                    return
 
     def _before_the_first(self) -> Iterator[Event]:
         """What comes while the prompt runs; the chat says nothing meanwhile."""

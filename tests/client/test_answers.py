@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from raw_server import OPENING, RawServer
+from raw_server import OPENING, RawServer, Step
 from serving import Server, serving
 
 from neuroscope.client import Client, Event, Listener
@@ -117,6 +117,14 @@ def test_a_stream_that_cannot_begin_is_told_at_once(server: Server) -> None:
         Listener(client, features="x")
 
 
+def test_what_others_ask_between_two_questions_is_not_kept(client: Client) -> None:
+    listener = Listener(client)
+    for _ in range(3):
+        list(client.chat(ask("somebody else")))
+    assert listener._inbox.empty()
+    assert [text for _, _, text in tokens(list(listener.answer(ask("mine"))))] == ["mine", ""]
+
+
 # --- streams that lose something
 
 
@@ -146,11 +154,18 @@ END = ("generation_complete", {"completion_id": "c1"})
 
 
 @contextmanager
-def answering(chat: bytes, *streams: list[bytes | float]) -> Iterator[list[Event]]:
-    """The events of the answer `chat` beside features streams that come one after the other."""
+def answering(chat: bytes, *streams: list[Step]) -> Iterator[list[Event]]:
+    """The events of the answer `chat` beside features streams that come one after the other.
+
+    The first has its events when the question is there.
+    """
+    one = RawServer([chat])
+    (first, *more), *later = streams
+    assert isinstance(first, bytes)
+    opening, end, events = first.partition(b"id: e-0\n\n")
     with (
-        RawServer([chat]) as one,
-        RawServer(*streams) as other,
+        one,
+        RawServer([opening + end, one.asked, events, *more], *later) as other,
         Client(port=one.port, features_port=other.port) as client,
     ):
         yield list(Listener(client).answer(ask("a")))
