@@ -25,7 +25,7 @@ from neuroscope.labels import SCHEMA as LABELS
 from neuroscope.labels import STATES_SCHEMA
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import HISTOGRAM_BINS
-from neuroscope.store import build_results
+from neuroscope.store.stage import build_results
 from neuroscope.sweep.neighbours import SCHEMA as NEIGHBOURS
 
 PAIRING = "smollm2-135m"

@@ -12,7 +12,6 @@ from fakes import releases
 from neuroscope import settings, stages
 from neuroscope.settings import Settings
 from neuroscope.settings.values import SaeSource
-from neuroscope.stages.results import export_name
 from neuroscope.stages.sae import fetch_sae
 
 GEMMA = settings.load("gemma-2-2b-it")
@@ -103,4 +102,4 @@ def test_an_edited_file_in_the_users_folder_is_noticed(tmp_path: Path) -> None:
 
 def test_the_exports_of_the_default_pairing_have_the_specifications_names() -> None:
     pairing = settings.load_pairing("gemma-2-2b-it")
-    assert export_name(pairing) == "gemma-2-2b_20-gemmascope-res-16k"
+    assert pairing.export_name == "gemma-2-2b_20-gemmascope-res-16k"

@@ -64,6 +64,13 @@ class Pairing:
     licence: str
     description: str
 
+    @property
+    def export_name(self) -> str:
+        """How the original specification names a pairing's files in the cache: {model}_{sae}."""
+        if self.neuronpedia is not None:
+            return f"{self.neuronpedia.model_id}_{self.neuronpedia.sae_id}"
+        return f"{self.name}_layer{self.layer}"
+
 
 @dataclass(frozen=True, slots=True)
 class CorpusSource:

@@ -11,7 +11,7 @@ from neuroscope import store
 from neuroscope.errors import ArtefactError
 from neuroscope.label_files import states_beside
 from neuroscope.manifest import IDENTITY, Fingerprint
-from neuroscope.settings import Pairing, Settings
+from neuroscope.settings import Settings
 from neuroscope.sources import cache_dir, replace_atomically
 from neuroscope.store.stage import build_results
 
@@ -49,7 +49,7 @@ def publish(
         logits=logits,
         labels_json=labels_json,
     )
-    name = export_name(settings.pairing)
+    name = settings.pairing.export_name
     _export(stats_json, cache_dir() / "calibration" / f"{name}_stats.json")
     if labels_json is not None:
         _export(labels_json, cache_dir() / "labels" / f"{name}_autointerp.json")
@@ -71,7 +71,7 @@ def publish_calibration(
     Leaves a database alone that has at least as many tokens of the same model, SAE and layer: that of a full run.
     Where it replaces one, the labels.json beside it goes too: so the next full run knows that it has work to do.
     """
-    _export(stats_json, cache_dir() / "calibration" / f"{export_name(settings.pairing)}_stats.json")
+    _export(stats_json, cache_dir() / "calibration" / f"{settings.pairing.export_name}_stats.json")
     if _holds_more(output, report):
         return
     output.with_name("labels.json").unlink(missing_ok=True)
@@ -84,12 +84,6 @@ def publish_calibration(
         output=output,
         logits=logits,
     )
-
-
-def export_name(pairing: Pairing) -> str:
-    """How the original specification names a pairing's files in the cache: {model}_{sae}."""
-    names = pairing.neuronpedia
-    return f"{names.model_id}_{names.sae_id}" if names is not None else f"{pairing.name}_layer{pairing.layer}"
 
 
 def _export(path: Path, target: Path) -> None:
