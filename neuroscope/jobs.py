@@ -132,6 +132,15 @@ def _hold(folder: Path, patience_seconds: float) -> str:
     return token
 
 
+def running(results: Path | str) -> str | None:
+    """The process id of the run that is at work in a results folder; None when there is none, or nobody can say."""
+    try:
+        with (Path(results) / RUN_LOCK).open() as file:
+            return None if _lock(file, fcntl.LOCK_SH) else file.read(64).partition(" ")[0] or "unknown"
+    except OSError:
+        return None
+
+
 def run(job: str | Callable[..., object], settings: Settings, *, log: Path | str, **arguments: Any) -> None:
     """Calls `job(settings, **arguments)` as a job of the run that holds the results folder of `settings`.
 

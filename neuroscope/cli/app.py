@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from neuroscope.cli.cache import cache
 from neuroscope.cli.calibrate import calibrate
 from neuroscope.cli.corpus import corpus
 from neuroscope.cli.labels import labels
@@ -53,7 +54,7 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-for command in (serve, models, sae, corpus, calibrate, labels, report, verify):
+for command in (serve, models, sae, corpus, calibrate, labels, report, verify, cache):
     app.add_command(command)
 
 

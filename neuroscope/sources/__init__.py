@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neuroscope.sources.batches import Batches, fetch_batches
-from neuroscope.sources.cached import Cached, cached
+from neuroscope.sources.batches import Batches, batches_folder, fetch_batches
+from neuroscope.sources.cached import Cached, cached, hub_cache_dir, hub_folder
 from neuroscope.sources.files import (
     cache_dir,
     file_sha256,
@@ -33,11 +33,14 @@ __all__ = [
     "Listing",
     "Resolved",
     "Source",
+    "batches_folder",
     "cache_dir",
     "cached",
     "fetch_batches",
     "file_sha256",
     "folder_sha256",
+    "hub_cache_dir",
+    "hub_folder",
     "listing",
     "parse",
     "path_sha256",

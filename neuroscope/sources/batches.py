@@ -63,7 +63,7 @@ def fetch_batches(
     ones when all are there. Raises SourceError: offline, unreachable, refused, HTML or damaged after some attempts.
     """
     root = cache or cache_dir()
-    folder = _folder(root, address)
+    folder = batches_folder(address, root)
     try:
         with held(folder.with_name(f".{folder.name}.lock")):
             if refresh:
@@ -74,8 +74,9 @@ def fetch_batches(
         raise disk_error(error, address, root) from error
 
 
-def _folder(root: Path, address: str) -> Path:
+def batches_folder(address: str, cache: Path | None = None) -> Path:
     """Where the files of `address` are kept: a folder for the server, one for each part of the path."""
+    root = cache or cache_dir()
     parts = urlsplit(address)
     names = [parts.netloc, *(part for part in parts.path.split("/") if part)]
     return root.joinpath(

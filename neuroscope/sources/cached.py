@@ -46,6 +46,21 @@ def cached(uri: str, *, revision: str | None = None, cache: Path | None = None) 
     return _on_disk(Path(source.name).expanduser().absolute(), None)
 
 
+def hub_cache_dir() -> Path:
+    """Where the hub's client keeps what it fetches, for every program of this user."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def hub_folder(source: Source) -> Path:
+    """The folder of a repository in the hub's cache, whether or not it is there."""
+    from huggingface_hub.file_download import repo_folder_name
+
+    kind = "dataset" if source.dataset else "model"
+    return hub_cache_dir() / repo_folder_name(repo_id=source.name, repo_type=kind)
+
+
 def _on_disk(path: Path, revision: str | None) -> Cached:
     """A path is there whole or not at all."""
     files = _files_below(path)
@@ -56,11 +71,7 @@ def _on_disk(path: Path, revision: str | None) -> Cached:
 
 def _in_hub_cache(source: Source, revision: str) -> Cached:
     """By the layout of the hub's cache: `refs/REVISION` holds a commit, `snapshots/COMMIT` the files."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
-
-    kind = "dataset" if source.dataset else "model"
-    repository = Path(HF_HUB_CACHE) / repo_folder_name(repo_id=source.name, repo_type=kind)
+    repository = hub_folder(source)
     reference = repository / "refs" / revision
     commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
     snapshot = repository / "snapshots" / commit
