@@ -54,6 +54,7 @@ LAYERS = {
     "stages": 5,
     "jobs": 5,
     "cache": 5,
+    "doctor": 5,
     "cli": 5,
 }
 """First part of a module's name -> layer. 1 words, 2 numerics, 3 records, 4 processes, 5 edges."""

@@ -15,6 +15,7 @@ import click
 from neuroscope.cli.cache import cache
 from neuroscope.cli.calibrate import calibrate
 from neuroscope.cli.corpus import corpus
+from neuroscope.cli.doctor import doctor
 from neuroscope.cli.labels import labels
 from neuroscope.cli.report import report
 from neuroscope.cli.serve import serve
@@ -54,7 +55,7 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-for command in (serve, models, sae, corpus, calibrate, labels, report, verify, cache):
+for command in (serve, models, sae, corpus, calibrate, labels, report, verify, cache, doctor):
     app.add_command(command)
 
 

@@ -10,6 +10,9 @@ from typing import Any
 import click
 
 from neuroscope.cli.terminal import echo, pad, visible, width
+from neuroscope.doctor.words import human_bytes
+
+__all__ = ["human_bytes", "print_json", "show", "show_record", "table_lines"]
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "") -> None:
@@ -50,14 +53,6 @@ def show_record(record: Mapping[str, Any], *, as_json: bool) -> None:
     longest = max(map(len, record))
     for key, value in record.items():
         echo(f"{key.ljust(longest)}  {_cell(value)}")
-
-
-def human_bytes(size: int) -> str:
-    """302 MB: in powers of a thousand, as disks and the hub count."""
-    value, units = float(size), ["B", "kB", "MB", "GB", "TB"]
-    while value >= 999.5 and len(units) > 1:
-        value, units = value / 1000, units[1:]
-    return f"{value:.0f} {units[0]}" if value >= 10 or units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
 def _is_number(value: Any) -> bool:

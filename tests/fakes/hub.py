@@ -75,6 +75,8 @@ class FakeHub(Loopback):
         self.page: bytes | None = None
         """When set, every answer is this HTML page with status 200, as behind a hotel's login."""
         self.invalid_tokens: set[str] = set()
+        self.accounts: dict[str, str] = {}
+        """Token -> the name of its account, for who asks whose it is."""
         self.xet = False
         """Whether large files are offered in the hub's own storage (Xet) too."""
         self.stalled = threading.Event()
@@ -159,7 +161,12 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 self._send(refusal.status, json.dumps({"error": refusal.message}).encode(), headers)
 
         def _route(self, path: str) -> None:
-            if found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
+            if path == "/api/whoami-v2":
+                self._whose_token()
+            elif found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)/auth-check", path):
+                self._open(found[1], found[2], "main")
+                self._send(200, b"OK", {"Content-Type": "text/plain"})
+            elif found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)(?:/revision/(.+))?", path):
                 self._describe(*self._open(found[1], found[2], found[3] or "main"), found[2])
             elif found := re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)/tree/([^/]+)/?.*", path):
                 self._list(*self._open(found[1], found[2], found[3]))
@@ -182,13 +189,21 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if repository is None or (repository.private and token != repository.token):
                 raise _Refusal(401 if token is None else 404, "RepoNotFound", "Repository not found")
             # A gated repository shows its description to everybody, its files to those on the list.
-            closed = "/resolve/" in self.path or not repository.listed
+            asks_for_files = "/resolve/" in self.path or self.path.endswith("/auth-check")
+            closed = asks_for_files or not repository.listed
             if repository.gated and closed and token != repository.token:
                 raise _Refusal(401 if token is None else 403, "GatedRepo", "Access is restricted")
             commit = repository.commit_of(revision)
             if commit is None:
                 raise _Refusal(404, "RevisionNotFound", f"Invalid rev id: {revision}")
             return commit, repository.commits[commit]
+
+        def _whose_token(self) -> None:
+            token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
+            if token in hub.invalid_tokens or token not in hub.accounts:
+                raise _Refusal(401, "", "Invalid username or password.")
+            access = {"accessToken": {"displayName": "a token", "role": "read"}, "type": "access_token"}
+            self._json({"type": "user", "id": "0", "name": hub.accounts[token], "orgs": [], "auth": access})
 
         def _describe(self, commit: str, files: dict[str, bytes], name: str) -> None:
             siblings = [{"rfilename": path} for path in files]
