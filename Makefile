@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench growth check clients format clean distclean
+.PHONY: help demo test soak bench growth check clients format clean cleanresults distclean
 
 # Each may be given on the command line: make demo PORT=9080 CORES=4 PYTHON=/path/to/python3.12
 PYTHON ?=
@@ -15,7 +15,7 @@ CORES ?= all
 PY := .venv/bin/python
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 16
+	@grep -hE '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 20
 
 .venv/installed: pyproject.toml constraints.txt install.sh
 	@PYTHON="$(PYTHON)" ./install.sh
@@ -65,9 +65,19 @@ format: .venv/installed ## what `make check` asks for, where a tool can do it
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m snakefmt Snakefile workflow
 
-clean: ## results and caches of tools; downloads and .venv stay
-	@rm -rf results/* .snakemake .mypy_cache .ruff_cache .pytest_cache build dist
+clean: ## caches of tools and builds; results, downloads and .venv stay
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache build dist
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-distclean: clean ## as clean, and .venv
+# Labels may have been paid for, and a sweep takes hours: nothing of this goes without a yes.
+cleanresults: ## the results of every pairing; asks first, YES=1 answers (downloads: neuroscope cache clear)
+	@[ ! -d results ] || find results -mindepth 1 -maxdepth 1 -exec du -sh {} + >&2
+	@if [ "$(YES)" != 1 ]; then \
+	    [ -t 0 ] || { echo 'Nobody can be asked here: make cleanresults YES=1' >&2; exit 1; }; \
+	    read -r -p 'Remove all this, paid labels too? [y/N] ' answer; \
+	    [ "$$answer" = y ] || { echo 'Nothing was removed.' >&2; exit 1; }; \
+	fi
+	@rm -rf results/* .snakemake
+
+distclean: clean ## as clean, and .venv and node_modules; results and downloads stay
 	@rm -rf .venv ./*.egg-info $(NODE_CLIENTS)/node_modules
