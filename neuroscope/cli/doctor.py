@@ -18,6 +18,9 @@ from neuroscope.doctor.lines import COLUMNS, report_lines
 
 @click.command()
 @with_pairing
+@click.option("--host", help="Address that the server is to have.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port of the chat API.")
+@click.option("--features-port", type=click.IntRange(1, 65535), help="Port of the features stream.")
 @as_json
 def doctor(as_json: bool, **flags: Any) -> None:
     """Look at this machine: what is here, what is missing, what comes next. Status 1 when something is in the way.
