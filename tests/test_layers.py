@@ -30,6 +30,8 @@ LAYERS = {
     "imported": 3,
     "labels": 3,
     "pairing_sae": 3,
+    "recording": 3,
+    "sessions": 3,
     "steps": 3,
     "store": 3,
     "identity": 3,

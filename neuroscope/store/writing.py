@@ -122,10 +122,10 @@ def _write(database: Path, given: Mapping[str, pl.DataFrame | None]) -> None:
     connection = attach_for_writing(database)
     try:
         for table in TABLES:
-            _create(connection, table)
+            create_table(connection, table)
             frame = given[table.name]
             if frame is not None:
-                _insert(connection, table, frame, database.with_name(f"{table.name}.parquet"))
+                insert_rows(connection, table, frame, database.with_name(f"{table.name}.parquet"))
         connection.execute(FEATURE_VIEW)
         connection.execute(f"COMMENT ON VIEW feature IS {quote(FEATURE_VIEW_COMMENT)}")
         connection.execute("CHECKPOINT results")
@@ -135,7 +135,8 @@ def _write(database: Path, given: Mapping[str, pl.DataFrame | None]) -> None:
         connection.close()
 
 
-def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+def create_table(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
+    """An empty table with its comments."""
     columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
     connection.execute(f"CREATE TABLE {table.name} ({columns})")
     connection.execute(f"COMMENT ON TABLE {table.name} IS {quote(table.comment)}")
@@ -143,7 +144,9 @@ def _create(connection: duckdb.DuckDBPyConnection, table: Table) -> None:
         connection.execute(f'COMMENT ON COLUMN {table.name}."{column.name}" IS {quote(column.comment)}')
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, parquet: Path) -> None:
+def insert_rows(
+    connection: duckdb.DuckDBPyConnection, table: Table, frame: pl.DataFrame, parquet: Path
+) -> None:
     """Bulk-load through a Parquet file: DuckDB reads Polars' own memory only where pyarrow is installed."""
     known = [column.name for column in table.columns if column.name in frame.columns]
     _in_order(frame.select(known), table.order).write_parquet(parquet, compression="lz4")
