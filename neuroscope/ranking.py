@@ -59,6 +59,15 @@ class Ranking:
         _check("top_k", self.top_k, lambda value: value == int(value) >= 1, "a whole number of 1 or more")
         _check("min_activation", self.min_activation, lambda value: value >= 0, "a number of 0 or more")
 
+    @property
+    def drops_frequent(self) -> bool:
+        """Whether features above the threshold are left out."""
+        return self.filter in _DROPS_FREQUENT
+
+    @property
+    def orders_by_surprise(self) -> bool:
+        return self.filter in _ORDERS_BY_SURPRISE
+
 
 def _check(name: str, value: float, holds: Callable[[float], bool], accepted: str) -> None:
     known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -93,12 +102,12 @@ def select(acts: SparseActs, ranking: Ranking, stats: FiringStats | None) -> Sel
 
     surprise = None if stats is None else stats.surprise(indices, activations)
     keys: list[npt.NDArray[np.generic]] = [indices, -activations]  # lexsort: the last key weighs most
-    if surprise is not None and ranking.filter in _ORDERS_BY_SURPRISE:
+    if surprise is not None and ranking.orders_by_surprise:
         keys.append(-np.nan_to_num(surprise, nan=-np.inf))
     order = np.lexsort(keys)
 
     kept = np.ones(len(order), dtype=bool)
-    if stats is not None and ranking.filter in _DROPS_FREQUENT:
+    if stats is not None and ranking.drops_frequent:
         kept = ~(stats.firing_rate[indices[order]] > ranking.threshold)
     shown = np.flatnonzero(kept)[: ranking.top_k]
     walked = int(shown[-1]) + 1 if len(shown) == ranking.top_k else len(order)

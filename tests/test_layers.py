@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "neuroscope"
 
 LAYERS = {
+    "alignment": 1,
     "disk": 1,
     "errors": 1,
     "events": 1,
@@ -33,6 +34,7 @@ LAYERS = {
     "recording": 3,
     "sessions": 3,
     "steps": 3,
+    "diff": 3,
     "store": 3,
     "identity": 3,
     "manifest": 3,

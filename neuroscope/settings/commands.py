@@ -13,7 +13,7 @@ from neuroscope.errors import NeuroscopeError
 
 _COMMAND = re.compile(
     r"(?P<named>NEUROSCOPE_PAIRING=\S+ )?(?<![\w/.-])"
-    r"(?P<command>(?:snakemake --|neuroscope (?:calibrate|corpus|labels|report|serve|verify)\b)[^`\n]*)"
+    r"(?P<command>(?:snakemake --|neuroscope (?:calibrate|corpus|labels|report|serve|session|verify)\b)[^`\n]*)"
 )
 
 
