@@ -70,7 +70,9 @@ def compare(a: Side, b: Side, ranking: Ranking) -> Row:
     least = ranking.min_activation
     whole = [_sums((row for row in side.rows if row["content"]), least) for side in (a, b)]
     shared = _sums((a.rows[i] for i, _ in pairs), least), _sums((b.rows[j] for _, j in pairs), least)
-    rows = [_feature(index, whole[0], whole[1], *shared) for index in sorted(whole[0].keys() | whole[1].keys())]
+    rows = [
+        _feature(index, whole[0], whole[1], *shared) for index in sorted(whole[0].keys() | whole[1].keys())
+    ]
     differing = [row for row in rows if row["state"] != "alike"]
     kept = [row for row in differing if row["index"] not in frequent]
     kept.sort(key=lambda row: _order(row, ranking))

@@ -114,12 +114,13 @@ class Sessions:
     def page(self, offset: int = 0, limit: int | None = None) -> tuple[int, list[Row]]:
         """How many recordings there are, and those asked for as rows, newest first.
 
-        A file that cannot be read is a row too: its `error` says why.
+        A file that cannot be read is a row too: its `error` says why. Raises ArtefactError for a folder that is none.
         """
         from neuroscope.store.sessions import session_rows
 
         known = session_rows(self.database) or {}
-        files = sorted(self._files().items(), reverse=True)
+        with self._refusals_told():
+            files = sorted(self._files().items(), reverse=True)
         rows = [self._row(name, state, known.get(name)) for name, state in files]
         rows.sort(key=lambda row: row["created_at"] or "", reverse=True)
         return len(rows), rows[offset : None if limit is None else offset + limit]

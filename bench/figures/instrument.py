@@ -19,6 +19,7 @@ from bench.figure import Figure, Spread
 from bench.instrumented import Instrumented, Recorder, instrumented
 from neuroscope import settings
 from neuroscope.engine import Engine
+from neuroscope.manifest import Fingerprint
 from neuroscope.models.chat import Prompt
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder
@@ -151,6 +152,7 @@ def load_gemma(enter_stage: Callable[[str], None]) -> Loaded:
         pairing=PAIRING,
         engine=Engine(backend, sae, chat),
         context_length=backend.context_length,
+        fingerprint=Fingerprint("made up", None, "", "made up", "", LAYER, sae.d_in, WIDTH),
         layer=LAYER,
         device="cpu",
         dtype="bfloat16",

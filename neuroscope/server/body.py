@@ -5,6 +5,7 @@ What the fields mean is said in `chat_request.py` and beside the routes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gevent
@@ -23,8 +24,14 @@ MAX_BYTES = 1_000_000
 READ_SECONDS = 20.0
 
 
-def read_json_object() -> dict[str, Any]:
-    """The current request's body.
+def _at_once(read: Callable[[bytes], Any], body: bytes) -> Any:
+    return read(body)
+
+
+def read_json_object(
+    *, at_most: int = MAX_BYTES, parse: Callable[[Callable[[bytes], Any], bytes], Any] = _at_once
+) -> dict[str, Any]:
+    """The current request's body, of `at_most` bytes. A long one is parsed away from the hub, by `parse`.
 
     Raises Problem: 415 not JSON or compressed, 413 too long, 408 too slow, 400 no object. Only `application/json`
     is read: a page of another site can post text/plain without asking first.
@@ -50,7 +57,7 @@ def read_json_object() -> dict[str, Any]:
                 code="unsupported_content_encoding",
             )
     try:
-        value = wire.loads(read_bounded(request.environ))
+        value = parse(wire.loads, read_bounded(request.environ, at_most))
     except ValueError as error:
         raise bad_request(str(error), code="invalid_json") from error
     if not isinstance(value, dict):
@@ -58,25 +65,25 @@ def read_json_object() -> dict[str, Any]:
     return value
 
 
-def read_bounded(environ: WSGIEnvironment) -> bytes:
+def read_bounded(environ: WSGIEnvironment, at_most: int = MAX_BYTES) -> bytes:
     """The body as it came. Raises Problem: 413 too long, 408 too slow, 400 cut off.
 
-    At most MAX_BYTES + 1 are read: the length a client states may be absent or untrue.
+    At most one byte more is read: the length a client states may be absent or untrue.
     """
-    too_long = Problem(413, f"The body is longer than {MAX_BYTES:,} bytes.")
+    too_long = Problem(413, f"The body is longer than {at_most:,} bytes.")
     cut_off = bad_request("The body is cut off or wrongly chunked.", code="invalid_body")
     stated = get_content_length(environ.get("CONTENT_LENGTH"), environ.get("HTTP_TRANSFER_ENCODING")) or 0
-    if stated > MAX_BYTES:
+    if stated > at_most:
         raise too_long
     body = b""
     with gevent.Timeout(READ_SECONDS, Problem(408, f"The body did not arrive within {READ_SECONDS:.0f} s.")):
         stream = environ["wsgi.input"]
         try:
-            while len(body) <= MAX_BYTES and (piece := stream.read(MAX_BYTES + 1 - len(body))):
+            while len(body) <= at_most and (piece := stream.read(at_most + 1 - len(body))):
                 body += piece
         except (ParseException, OSError) as error:
             raise cut_off from error
-    if len(body) > MAX_BYTES:
+    if len(body) > at_most:
         raise too_long
     if len(body) < stated:  # it may be JSON so far, and yet not what was meant
         raise cut_off

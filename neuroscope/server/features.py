@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError, shown
+from neuroscope.errors import PromptError
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch, is_plain
+from neuroscope.server.diff import add_diff
 from neuroscope.server.document import add_document
 from neuroscope.server.fanout import Form
 from neuroscope.server.feature_socket import PATH, add_socket
@@ -21,6 +22,7 @@ from neuroscope.server.problems import Problem, answer_problems, bad_request, fr
 from neuroscope.server.queries import read_query
 from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
+from neuroscope.server.sessions import add_sessions
 from neuroscope.server.status import add_status, json_response
 from neuroscope.server.subscribers import follow, read_completion_id, read_since, read_start
 from neuroscope.server.tickets import LIFETIME_S
@@ -40,6 +42,8 @@ def create_features_app(service: Service, *, chat_port: int) -> Flask:
     add_document(app, "features")
     add_lookups(app, service)
     add_socket(app, service)
+    add_sessions(app, service)
+    add_diff(app, service)
     add_pages(app, chat_port)
 
     @app.get("/v1/features/stream")
@@ -105,7 +109,7 @@ def _encode(service: Service) -> dict[str, Any]:
     """The features of a given text or conversation, seen as the query string says; nothing is generated."""
     view = read_view(read_query(*PARAMETERS), service.ranking)
     body, loaded, writer = read_json_object(), service.loaded, service.writer
-    _refuse_unknown(body)
+    fields.refuse_unknown(body, ENCODED_FIELDS, elsewhere=PARAMETERS)
     text = fields.string(body, "text")
     messages: Any = body.get("messages")
     if view.align != "own":
@@ -127,18 +131,6 @@ def _encode(service: Service) -> dict[str, Any]:
         lambda: [_encoded(writer, view, n, token) for n, token in enumerate(encoded)]
     )
     return {"model": loaded.model, "layer": loaded.layer, "degraded": list(loaded.degraded), "tokens": tokens}
-
-
-def _refuse_unknown(body: fields.Fields) -> None:
-    """No other server has this route, so no client sends extras: a field that is not known is a mistake."""
-    for name in body:
-        if name not in ENCODED_FIELDS:
-            where = " It goes into the query string." if name in PARAMETERS else ""
-            raise bad_request(
-                f"There is no field {shown(name)}; the body has {' or '.join(ENCODED_FIELDS)}.{where}",
-                name if len(name) <= 60 else None,
-                "unknown_parameter",
-            )
 
 
 def _encoded(writer: EventWriter, view: View, position: int, token: EncodedToken) -> dict[str, Any]:

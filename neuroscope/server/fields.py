@@ -5,12 +5,30 @@ Each function returns the value or raises a 400 that names the field, what was s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from neuroscope.server.problems import wrong
+from neuroscope.errors import shown
+from neuroscope.server.problems import bad_request, wrong
 
 Fields = Mapping[str, Any]
+
+
+def refuse_unknown(fields: Fields, accepted: Collection[str], *, elsewhere: Collection[str] = ()) -> None:
+    """For routes that no other server has, so that no client sends extras: an unknown field is a mistake.
+
+    Those of `elsewhere` are parameters of the query string.
+    """
+    for name in fields:
+        if name not in accepted:
+            where = " It goes into the query string." if name in elsewhere else ""
+            *most, last = accepted
+            known = f"{', '.join(most)} or {last}" if most else last
+            raise bad_request(
+                f"There is no field {shown(name)}; the body has {known}.{where}",
+                name if len(name) <= 60 else None,
+                "unknown_parameter",
+            )
 
 
 def boolean(fields: Fields, name: str, default: bool = False) -> bool:

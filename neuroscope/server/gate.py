@@ -219,7 +219,10 @@ def _opens_page(environ: WSGIEnvironment) -> bool:
 
 
 def _preflight_headers(environ: WSGIEnvironment) -> list[tuple[str, str]]:
-    headers = [("Access-Control-Allow-Methods", "GET, POST, OPTIONS"), ("Access-Control-Max-Age", "600")]
+    headers = [
+        ("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"),
+        ("Access-Control-Max-Age", "600"),
+    ]
     asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS", "")
     if _HEADER_NAMES.fullmatch(asked):
         headers.append(("Access-Control-Allow-Headers", asked))

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from neuroscope.engine import Engine
     from neuroscope.imported import FiringPrior
     from neuroscope.known import Known, Seen
+    from neuroscope.manifest import Fingerprint
     from neuroscope.stats import CalibrationStats
     from neuroscope.store import Results
     from neuroscope.verification import Verification
@@ -36,6 +37,8 @@ class Loaded:
     """Its name, which commands in messages need."""
     engine: Engine
     context_length: int
+    fingerprint: Fingerprint
+    """What results and recordings must have been made with to be about the same features."""
     layer: int
     device: str
     dtype: str

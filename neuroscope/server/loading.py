@@ -42,6 +42,7 @@ def in_server_words(scope: Scope) -> Loaded:
         pairing=pairing.name,
         engine=engine,
         context_length=engine.backend.context_length,
+        fingerprint=scope.fingerprint,
         layer=pairing.layer,
         device=str(engine.sae.device),
         dtype=scope.numbers,

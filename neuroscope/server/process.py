@@ -38,6 +38,7 @@ from neuroscope.server.right_start import check_caller, find_caller, listeners
 from neuroscope.server.service import Service
 from neuroscope.server.unreadable import answer_in_json
 from neuroscope.server.watchdog import STABLE_S, Watchdog
+from neuroscope.sessions import Sessions
 from neuroscope.settings import more_allowed_hosts
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def start(settings: Callable[[], Settings], load: Callable[[Settings], Load]) ->
     answer_in_json()
     ranking = settled.ranking
     serve = replace(settled.serve, max_streams=room_for_streams(settled.serve.max_streams))
-    service = Service(serve, Ranking(ranking.filter, ranking.threshold, ranking.top_k))
+    defaults = Ranking(ranking.filter, ranking.threshold, ranking.top_k)
+    service = Service(serve, defaults, Sessions(settled.results))
     apps = {chat[1]: create_chat_app(service), features[1]: create_features_app(service, chat_port=chat[1])}
     hosts = [chat[0], features[0], *settled.serve.allowed_hosts, *more_hosts]
     rules = policy(apps, key=key, hosts=hosts, origins=settled.serve.allowed_origins)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from neuroscope.models.chat import Prompt
     from neuroscope.models.sampling_options import Sampling
     from neuroscope.ranking import Ranking
+    from neuroscope.sessions import Sessions
     from neuroscope.settings import Serve
     from neuroscope.steps import EncodedToken
 
@@ -51,9 +52,11 @@ T = TypeVar("T")
 class Service:
     """One per process. Made in the worker, after the fork."""
 
-    def __init__(self, serve: Serve, ranking: Ranking) -> None:
+    def __init__(self, serve: Serve, ranking: Ranking, sessions: Sessions | None = None) -> None:
         self.serve = serve
         self.ranking = ranking
+        self.sessions = sessions
+        """Recorded answers; asked in the lookups thread only."""
         self.stream = FeatureStream(serve.ring)
         self.fanout = Fanout(self.stream, self.write_event)
         self.subscribers = Subscribers(serve.max_streams)
@@ -230,6 +233,10 @@ class Service:
         self._generations.add(generation)
         self.inference.submit(generation)
         return generation
+
+    def is_answering(self, completion_id: str) -> bool:
+        """Whether this answer is being written, or waits to be."""
+        return any(generation.completion_id == completion_id for generation in self._generations)
 
     def encode(self, prepare: Callable[[], Prompt], watch: Watch) -> list[EncodedToken]:
         """The features of every token of the prompt that `prepare` makes, in the model's queue."""

@@ -120,6 +120,15 @@ class FeatureStream:
         """The cursor of a reader of this answer from its beginning; of one that has not begun, now."""
         return self._spans.get(completion_id, (self._newest + 1, 0))[0] - 1
 
+    def answer(self, completion_id: str) -> Reading | None:
+        """Every event of this answer, and how many between its first and last are gone; None for an unknown one."""
+        if (span := self._spans.get(completion_id)) is None:
+            return None
+        first, last = span
+        start = max(first, self.oldest)
+        entries = [entry for entry in self._between(start, last) if entry.concerns(completion_id)]
+        return Reading(min(start, last + 1) - first, entries, last)
+
     def overlap(self, completion_id: str, after: int, until: int) -> int:
         """How many of the events after `after` up to `until` lie between this answer's first and last."""
         first, last = self._spans.get(completion_id, (1, 0))

@@ -251,6 +251,7 @@ def scripted(*, degraded: tuple[str, ...] = (), with_stats: bool = True) -> Load
         pairing="scripted",
         engine=ScriptedEngine(),  # type: ignore[arg-type]
         context_length=CONTEXT,
+        fingerprint=FINGERPRINT,
         layer=LAYER,
         device="none",
         dtype="none",

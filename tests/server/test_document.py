@@ -17,16 +17,20 @@ from serving import ROOT, write_config
 
 from neuroscope import settings
 from neuroscope.autointerp.labeler import State
+from neuroscope.diff import CHANGE
 from neuroscope.events import ActiveFeature, FeatureEvent, PromptToken
 from neuroscope.manifest import package_version
 from neuroscope.models.conversation import ROLES
 from neuroscope.ranking import FILTERS, Ranking
+from neuroscope.recording import IDENTIFIER, MAX_TITLE, Recording
 from neuroscope.server import (
     body,
     catalogue,
     chat_request,
+    diff,
     feature_page,
     features,
+    sessions,
     subscribers,
     tickets,
     views,
@@ -37,6 +41,7 @@ from neuroscope.server.feature_socket import SETTINGS
 from neuroscope.server.features import create_features_app
 from neuroscope.server.problems import CODES
 from neuroscope.server.service import Service
+from neuroscope.sessions import SUMMARY
 from neuroscope.store.schema import WINDOW
 
 STREAM = operation("features", "get", "/v1/features/stream")
@@ -126,6 +131,32 @@ def test_limits_of_lookups_are_those_of_the_code() -> None:
     assert most == len(kinds) * feature_page.MOST_EXAMPLES
     states = schema("features", "LabelState")["properties"]["state"]["enum"]
     assert sorted(states) == sorted(get_args(State))
+
+
+def test_limits_of_sessions_are_those_of_the_code() -> None:
+    listed = operation("features", "get", "/v1/sessions")
+    found = schema("features", "SessionList")["properties"]
+    for limit in (_parameter(listed, "limit"), found["limit"]):
+        assert limit["maximum"] == sessions.MAX_LISTED
+    assert found["sessions"]["maxItems"] == sessions.MAX_LISTED
+    assert _parameter(listed, "offset")["maximum"] == sessions.MAX_OFFSET
+    names = {"id", "url", *SUMMARY, "bytes", "error"}
+    assert set(schema("features", "ListedSession")["properties"]) == names
+    saved = schema("features", "SaveRequest")["properties"]
+    assert set(saved) == set(sessions.SAVED_FIELDS)
+    assert saved["title"]["maxLength"] == MAX_TITLE
+    recorded = schema("features", "Recording")["properties"]
+    assert set(recorded) == {"format", "version", *(field.name for field in fields(Recording))}
+    one = operation("features", "get", "/v1/sessions/{id}")
+    assert _parameter(one, "id")["pattern"] == recorded["id"]["pattern"] == f"^{IDENTIFIER.pattern}$"
+    compared = operation("features", "post", "/v1/diff")
+    assert f"{diff.MAX_BYTES:,} bytes" in compared.responses[413]["description"]
+    asked = schema("features", "DiffRequest")["properties"]
+    assert set(asked) == set(diff.DIFF_FIELDS)
+    assert set(schema("features", "DiffSide")["properties"]) == set(diff.SIDE_FIELDS)
+    assert asked["top_k"]["maximum"] == views.MAX_TOP_K
+    told = schema("features", "Diff")["properties"]
+    assert told["change_threshold"]["const"] == CHANGE
 
 
 def test_limits_of_questions_are_those_of_the_code() -> None:

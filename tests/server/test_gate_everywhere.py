@@ -55,7 +55,13 @@ def paths() -> list[tuple[str, str]]:
     service = Service(settings.load().serve, Ranking())
     apps = {"port": create_chat_app(service), "features_port": create_features_app(service, chat_port=8080)}
     found = {(port, rule.rule) for port, app in apps.items() for rule in app.url_map.iter_rules()}
-    values = {"<int:index>": "5", "<path:model>": "a/b", "static/<name>": "static/base.css", "<name>": "a-b"}
+    values = {
+        "<int:index>": "5",
+        "<path:model>": "a/b",
+        "static/<name>": "static/base.css",
+        "<name>": "a-b",
+        "<session:id>": "a-b",
+    }
     filled = {(port, _filled(path, values)) for port, path in found}
     assert not [path for _, path in filled if "<" in path], "a new kind of variable needs a value here"
     assert {("features_port", PATH), ("port", "/v1/chat/completions")} <= filled
