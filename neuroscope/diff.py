@@ -102,6 +102,17 @@ def compare(a: Side, b: Side, ranking: Ranking) -> Row:
     }
 
 
+def strongest(
+    rows: Iterable[Row], features: Mapping[str, Row], ranking: Ranking
+) -> list[tuple[int, FeatureSum]]:
+    """The features with the largest summed surprise over some tokens, where it is known, else summed activation."""
+    hidden = _frequent(features, ranking)
+    sums = _sums(rows, ranking.min_activation)
+    found = [(index, total) for index, total in sums.items() if index not in hidden]
+    found.sort(key=lambda one: (one[1].surprise is None, -(one[1].surprise or 0.0), -one[1].sum, one[0]))
+    return found[: ranking.top_k]
+
+
 def refuse_other_features(a: Side, b: Side) -> None:
     """Raises OtherFeaturesError where a number does not mean the same feature, or a token id the same token."""
     differences = [
@@ -117,7 +128,7 @@ def refuse_other_features(a: Side, b: Side) -> None:
 
 
 @dataclass(slots=True)
-class _Sum:
+class FeatureSum:
     """One feature over some tokens."""
 
     tokens: int = 0
@@ -143,11 +154,11 @@ class _Sum:
         }
 
 
-Sums = Mapping[int, _Sum]
+Sums = Mapping[int, FeatureSum]
 
 
 def _sums(rows: Iterable[Row], at_least: float) -> Sums:
-    found: defaultdict[int, _Sum] = defaultdict(_Sum)
+    found: defaultdict[int, FeatureSum] = defaultdict(FeatureSum)
     for row in rows:
         for index, activation, surprise in row["top_features"]:
             if activation >= at_least:
@@ -156,7 +167,7 @@ def _sums(rows: Iterable[Row], at_least: float) -> Sums:
 
 
 def _feature(index: int, a: Sums, b: Sums, shared_a: Sums, shared_b: Sums) -> Row:
-    one, other = a.get(index, _Sum()), b.get(index, _Sum())
+    one, other = a.get(index, FeatureSum()), b.get(index, FeatureSum())
     known = one.surprise is not None and other.surprise is not None
     return {
         "index": index,
@@ -166,8 +177,8 @@ def _feature(index: int, a: Sums, b: Sums, shared_a: Sums, shared_b: Sums) -> Ro
         "a": one.told(),
         "b": other.told(),
         "aligned": {
-            "a": shared_a.get(index, _Sum()).told(),
-            "b": shared_b.get(index, _Sum()).told(),
+            "a": shared_a.get(index, FeatureSum()).told(),
+            "b": shared_b.get(index, FeatureSum()).told(),
         },
     }
 

@@ -15,10 +15,13 @@ import click
 from neuroscope.cli.cache import cache
 from neuroscope.cli.calibrate import calibrate
 from neuroscope.cli.corpus import corpus
+from neuroscope.cli.diff import diff
 from neuroscope.cli.doctor import doctor
 from neuroscope.cli.labels import labels
+from neuroscope.cli.record import record
 from neuroscope.cli.report import report
 from neuroscope.cli.serve import serve
+from neuroscope.cli.session import session
 from neuroscope.cli.verify import verify
 from neuroscope.cli.weights import models, sae
 from neuroscope.disk import disk_failure
@@ -55,7 +58,21 @@ def completion(shell: str) -> None:
     click.echo(script.source_template % script.source_vars())
 
 
-for command in (serve, models, sae, corpus, calibrate, labels, report, verify, cache, doctor):
+for command in (
+    doctor,
+    serve,
+    record,
+    session,
+    diff,
+    models,
+    sae,
+    cache,
+    corpus,
+    calibrate,
+    labels,
+    report,
+    verify,
+):
     app.add_command(command)
 
 

@@ -91,6 +91,10 @@ class Client:
         """Ends its connections."""
         self._http.close()
 
+    def page(self, path: str) -> str:
+        """The address of a page of the features port, for a browser."""
+        return f"http://{self._places['features']}{path}"
+
     def get(self, path: str, **query: Query) -> Any:
         """The JSON at a path of the features port."""
         return self._json("GET", path, query)
