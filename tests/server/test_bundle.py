@@ -67,7 +67,7 @@ def test_a_list_of_names_over_several_lines() -> None:
     ],
 )
 def test_what_is_written_otherwise_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="main.js cannot be put into one file with others"):
+    with pytest.raises(ValueError, match="cannot be put into one file with others"):
         of(main=f"{line}\n", one="export const x = 1;\n")
 
 
@@ -114,7 +114,7 @@ def test_a_page_holds_its_files_and_lets_run_nothing_else() -> None:
     ids=["import", "url", "picture", "no encoding"],
 )
 def test_what_would_stay_outside_the_file_is_refused(more: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="would fetch something|cannot be put into it|say its encoding"):
+    with pytest.raises(ValueError, match=r"would fetch something|cannot be put into it|say its encoding"):
         single_page(files(**more))
 
 

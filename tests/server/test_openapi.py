@@ -13,6 +13,7 @@ import requests
 import schemathesis
 from documented import DOCUMENTS, OPERATIONS, PORTS, Operation, operation, schema, sse_events, validate
 from hypothesis import HealthCheck, Phase, given, settings
+from made_recordings import recording
 from raw_websocket import RawWebSocket
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import negative_data_rejection, not_a_server_error, positive_data_acceptance
@@ -20,6 +21,7 @@ from scripted_results import write_results
 from serving import EventStream, Server, http, serving
 
 from neuroscope.ranking import Ranking
+from neuroscope.server.diff import MAX_BYTES as MAX_DIFF_BYTES
 from neuroscope.server.fanout import Fanout, Form
 from neuroscope.server.stream import FeatureStream
 from neuroscope.server.subscribers import follow, read_start
@@ -29,6 +31,9 @@ STREAM = operation("features", "get", "/v1/features/stream")
 SOCKET = operation("features", "get", "/v1/features/ws")
 CHAT = operation("chat", "post", "/v1/chat/completions")
 TEXT = operation("chat", "post", "/v1/completions")
+SAVE = operation("features", "post", "/v1/sessions")
+DIFF = operation("features", "post", "/v1/diff")
+EXAMPLE_ID = SAVE.bodies()[0]["completion_id"]
 HANDSHAKE = {
     "Upgrade": "websocket",
     "Connection": "Upgrade",
@@ -84,6 +89,7 @@ def test_an_unknown_parameter_is_refused_with_those_that_are_documented(server: 
 def _ask(server: Server, op: Operation, **more: Any) -> httpx.Response:
     """A request as the document's examples have it, but for `more`; of an endless stream only the head is read."""
     asked = {"json": op.bodies()[0], "path": op.filled_path(model="scripted"), **more}
+    _make_there(server, op, asked)
     asked["params"] = asked.get("params") or None
     address = f"{url(server, op.port)}{asked.pop('path')}"
     with http.stream(op.method.upper(), address, **asked) as response:
@@ -92,13 +98,24 @@ def _ask(server: Server, op: Operation, **more: Any) -> httpx.Response:
         return response
 
 
+def _make_there(server: Server, op: Operation, asked: dict[str, Any]) -> None:
+    """What the examples name: the recording of the document, and an answer, whose id is only known by then."""
+    if "/v1/sessions/{id}" in op.path:
+        folder = server.log.parent / "results/tiny/sessions"
+        folder.mkdir(parents=True, exist_ok=True)
+        name = op.parameters[0]["example"]
+        (folder / f"{name}.json").write_text(recording(id=name).to_json())
+    if op == SAVE and asked.get("json") and asked["json"].get("completion_id") == EXAMPLE_ID:
+        asked["json"] = {**asked["json"], "completion_id": server.chat("a b").json()["id"]}
+
+
 NOT_ANSWERED = {"/v1/responses": 404, SOCKET.path: 426}
 """Paths that answer an ordinary request with something else than 200."""
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=str)
 def test_examples_work_as_they_stand(server: Server, op: Operation) -> None:
-    expected = NOT_ANSWERED.get(op.path, 200)
+    expected = 201 if op == SAVE else NOT_ANSWERED.get(op.path, 200)
     for example in op.bodies():
         response = _ask(server, op, json=example, params=op.examples())
         assert response.status_code == expected, response.text
@@ -115,6 +132,7 @@ LONG = "x" * 8200
 PROVOKED: dict[int, dict[str, Any]] = {
     101: {"headers": HANDSHAKE},
     200: {},
+    201: {},
     304: {"headers": {"If-None-Match": "*"}},
     400: {"params": {"nonsense": "1"}},
     403: {"headers": {"Origin": "http://evil.example"}},
@@ -127,10 +145,20 @@ PROVOKED: dict[int, dict[str, Any]] = {
 """A status and what is changed in a request to get it."""
 
 
+PROVOKED_OTHERWISE: dict[tuple[Operation, int], dict[str, Any]] = {
+    (SAVE, 404): {"completion_id": "chatcmpl-nobody"},
+    (DIFF, 404): {"a": {"session": "nothing"}, "b": {"text": "a"}},
+    (DIFF, 413): {"a": {"text": "x" * MAX_DIFF_BYTES}, "b": {"text": "a"}},
+}
+"""Bodies."""
+
+
 def _provoked(op: Operation, status: int) -> dict[str, Any]:
+    if (op, status) in PROVOKED_OTHERWISE:
+        return {"json": PROVOKED_OTHERWISE[op, status]}
     if status == 404 and op.path not in NOT_ANSWERED:
         missing = {"json": {**op.bodies()[0], "model": "gpt-4"}} if op.bodies()[0] else {}
-        return {"path": op.filled_path(model="gpt/4", index="999999"), **missing}
+        return {"path": op.filled_path(model="gpt/4", index="999999", id="nothing"), **missing}
     if status == 400 and op.port == "chat":
         return {"json": {}}
     if status == 400 and op == SOCKET:
@@ -138,8 +166,8 @@ def _provoked(op: Operation, status: int) -> dict[str, Any]:
     return {} if status == NOT_ANSWERED.get(op.path) else PROVOKED[status]
 
 
-ELSEWHERE = {401, 408, 429, 500, 503}
-"""Statuses that need a server of their own: `test_gate`, `test_refusals`, `test_queue`, `test_process`."""
+ELSEWHERE = {401, 408, 409, 410, 422, 429, 500, 503, 507}
+"""Statuses that need more than one request: `test_gate`, `test_refusals`, `test_queue`, `test_sessions`."""
 
 
 @pytest.mark.parametrize("op", OPERATIONS, ids=str)
@@ -157,8 +185,9 @@ MADE_UP = 5
 """Requests of each kind at random for each operation, beside those at every limit."""
 AT_EVERY_LIMIT = {"scripted chat", "known features"}
 """The other server of the port reads the same requests."""
-NOT_IN_A_SCHEMA = {"context_length_exceeded", "invalid_prompt"}
-"""Refusals of what a schema cannot say: a text's length in tokens, what the model's template accepts."""
+NOT_IN_A_SCHEMA = {"context_length_exceeded", "invalid_prompt", "invalid_recording", "other_features"}
+"""Refusals of what a schema cannot say: a text's length in tokens, what the model's template accepts, whether the
+numbers of a recording agree."""
 LONGEST_SECONDS = 60.0
 LONGEST_ANSWER = 4
 
