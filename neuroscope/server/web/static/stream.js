@@ -1,73 +1,81 @@
 // The features stream: one subscription with its own settings, which goes on where it was after a break.
+// Read with fetch and not with EventSource, which cannot send a key and does not tell why it was refused.
 
-import { FEATURES, key, postJson } from "./api.js";
+import { FEATURES, request } from "./api.js";
 
-const EVENTS = ["feature_activation", "prompt_activation", "generation_complete", "generation_error", "gap", "shutdown"];
 const RETRY_MS = 2000;
+const SILENCE_MS = 120_000; // the server says something every serve.heartbeat_s seconds; after this it is gone
 
-// listen({ onevent(name, data, id), onstate(state, message) }) -> { configure(query), close() }
-// States: connecting, live, reconnecting, refused. `query`: top_k, filter, threshold, min_activation, features,
-// align, completion_id. A new query opens the stream anew, after the newest event that was seen.
-export function listen({ onevent, onstate }, query = {}) {
-  let source = null;
-  let timer = null;
-  let last = "";
+// listen({ onevent(name, data, id), onstate(state, message) }) -> { configure(query, since), close() }
+// States: connecting, live, reconnecting, refused (with the server's words). `query`: top_k, filter, threshold,
+// min_activation, features, align, completion_id. A new query opens the stream anew: after the newest event that was
+// seen, or after `since` ("0": all that the server still has; "": the beginning of completion_id, else now).
+export function listen({ onevent, onstate }, query = {}, since = "") {
   let asked = query;
-  let closed = false;
-  let attempt = 0; // of which connection an answer is: a late one of an earlier connection is nothing any more
+  let last = since;
+  let timer = null;
+  let silence = null;
+  let controller = null;
 
   async function open() {
-    const mine = ++attempt;
+    const mine = new AbortController(); // an answer of an earlier connection is nothing any more
+    controller = mine;
     const words = new URLSearchParams(Object.entries(asked).filter(([, v]) => v !== null && v !== undefined && v !== ""));
     if (last) words.set("since", last);
-    if (key()) {
-      try {
-        words.set("ticket", (await postJson("/v1/features/ticket")).ticket);
-      } catch (error) {
-        if (mine !== attempt || closed) return;
-        if (error.status === 401 || error.status === 403) return onstate("refused", error.message);
-        return again();
-      }
-      if (mine !== attempt || closed) return;
+    try {
+      const response = await request(`${FEATURES}/v1/features/stream?${words}`, { signal: mine.signal });
+      onstate("live", "");
+      await read(response.body, mine);
+      if (mine === controller) again("");
+    } catch (error) {
+      if (mine !== controller) return;
+      if (error.status >= 400 && error.status < 500 && error.status !== 429) return onstate("refused", error.message);
+      again(error.status ? error.message : "");
     }
-    source = new EventSource(`${FEATURES}/v1/features/stream?${words}`);
-    const opened = source;
-    opened.onopen = () => opened === source && onstate("live", "");
-    opened.onerror = () => opened === source && again(); // its own reconnection would send a used ticket
-    for (const name of EVENTS) {
-      opened.addEventListener(name, (event) => {
-        if (opened !== source) return;
-        last = event.lastEventId || last;
-        onevent(name, JSON.parse(event.data), event.lastEventId);
-      });
+  }
+
+  async function read(body, mine) {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      clearTimeout(silence);
+      silence = setTimeout(() => mine.abort(), SILENCE_MS);
+      const { done, value } = await reader.read();
+      if (done || mine !== controller) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: ?(.*)/s, 2)));
+        last = fields.id ?? last;
+        if (fields.data !== undefined) onevent(fields.event, JSON.parse(fields.data), fields.id);
+        if (mine !== controller) return; // whoever heard this has asked for something else
+      }
     }
   }
 
   function drop() {
-    source?.close();
-    source = null;
+    const dropped = controller;
+    controller = null;
     clearTimeout(timer);
+    clearTimeout(silence);
+    dropped?.abort();
   }
 
-  function again() {
+  function again(message) {
     drop();
-    if (closed) return;
-    onstate("reconnecting", "");
+    onstate("reconnecting", message);
     timer = setTimeout(open, RETRY_MS);
   }
 
   onstate("connecting", "");
   open();
   return {
-    configure(changed) {
+    configure(changed, from = last) {
       asked = changed;
+      last = from;
       drop();
       open();
     },
-    close() {
-      closed = true;
-      attempt += 1;
-      drop();
-    },
+    close: drop,
   };
 }
