@@ -7,9 +7,10 @@ const RETRY_MS = 2000;
 const SILENCE_MS = 120_000; // the server says something every serve.heartbeat_s seconds; after this it is gone
 
 // listen({ onevent(name, data, id), onstate(state, message) }) -> { configure(query, since), close() }
-// States: connecting, live, reconnecting, refused (with the server's words). `query`: top_k, filter, threshold,
-// min_activation, features, align, completion_id. A new query opens the stream anew: after the newest event that was
-// seen, or after `since` ("0": all that the server still has; "": the beginning of completion_id, else now).
+// States: connecting, live, reconnecting, refused (with the server's words). The first event of a connection is "open",
+// whose id is where it begins. `query`: top_k, filter, threshold, min_activation, features, align, completion_id.
+// A new query opens the stream anew: after the newest event that was seen, or after `since` ("0": all that the server
+// still has; "": the beginning of completion_id, else now).
 export function listen({ onevent, onstate }, query = {}, since = "") {
   let asked = query;
   let last = since;
@@ -48,6 +49,7 @@ export function listen({ onevent, onstate }, query = {}, since = "") {
         const fields = Object.fromEntries(block.split("\n").map((line) => line.split(/: ?(.*)/s, 2)));
         last = fields.id ?? last;
         if (fields.data !== undefined) onevent(fields.event, JSON.parse(fields.data), fields.id);
+        else if (fields.id !== undefined) onevent("open", null, fields.id);
         if (mine !== controller) return; // whoever heard this has asked for something else
       }
     }
