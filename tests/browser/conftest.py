@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 from scripted_results import write_results
 from serving import Server, serving
 
@@ -52,6 +52,7 @@ class Complaints(list[str]):
 def context(browser: Browser) -> Iterator[BrowserContext]:
     with browser.new_context(viewport=WIDE, reduced_motion="reduce") as fresh:
         fresh.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)
         yield fresh
 
 

@@ -1,4 +1,4 @@
-// The answers on the stream, newest first, those of other clients too: each by its time, its id and how it begins.
+// The answers on the stream, newest last so that none moves, those of other clients too: each by its time, its id and how it begins.
 
 import { h } from "./dom.js";
 import { count } from "./format.js";
@@ -24,7 +24,9 @@ export function createAnswers({ onchoose, isOwn }) {
     const button = h("button", { type: "button", onclick: () => onchoose(completion) },
       h("span", { class: "answer-head" }, time, who, state), h("code", {}, completion.id), text);
     const item = h("li", {}, button);
-    list.prepend(item);
+    const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
+    list.append(item);
+    if (isAtEnd) list.scrollTop = list.scrollHeight;
     empty.hidden = true;
     const made = { item, button, time, who, state, text, isWhole: false };
     rows.set(completion.id, made);

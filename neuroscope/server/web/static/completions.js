@@ -82,7 +82,8 @@ export function createCompletions(onchange) {
         newest = "0";
         onchange("restarted", null, data.reason);
       } else if (isAfter(id, newest)) {
-        onchange("missed", null, data);
+        const unseen = runOf(id) === runOf(newest) ? Math.min(data.missed, sequence(id) - sequence(newest)) : data.missed;
+        onchange("missed", null, { ...data, missed: unseen });
       }
     },
     shutdown(data) {
@@ -136,7 +137,8 @@ export function createCompletions(onchange) {
 
 // Ids are RUN-NUMBER; of another run nothing is known, so that it counts as news.
 function isAfter(id, other) {
-  const [run, number] = id.split("-");
-  const [otherRun, otherNumber] = other.split("-");
-  return run !== otherRun || Number(number) > Number(otherNumber);
+  return runOf(id) !== runOf(other) || sequence(id) > sequence(other);
 }
+
+const runOf = (id) => id.split("-")[0];
+const sequence = (id) => Number(id.split("-")[1]);

@@ -4,7 +4,7 @@
 import { chat } from "./chat.js";
 import { h } from "./dom.js";
 
-// createConversation({ onbegin(id), ontext(id), onend(id, error), onchoose(id) })
+// createConversation({ onbegin(id or null), ontext(id), onend(id), onchoose(id) })
 // -> { before, after, composer, isOwn(id), show(id), textOf(id), turnOf(id), ready(model), busy }
 // `before` and `after` hold the turns before and after the answer that is shown.
 export function createConversation({ onbegin, ontext, onend, onchoose }) {
@@ -31,7 +31,6 @@ export function createConversation({ onbegin, ontext, onend, onchoose }) {
     turn.messages = messagesUntil(turn);
     running = new AbortController();
     form.busy(true);
-    render();
     onbegin(null);
     try {
       for await (const chunk of chat({ ...form.settings().options, messages: turn.messages }, running.signal)) {
@@ -43,34 +42,30 @@ export function createConversation({ onbegin, ontext, onend, onchoose }) {
       }
     } catch (error) {
       if (error.name !== "AbortError") turn.error = error.message;
+      else if (turn.id === null) turn.error = "Stopped before the answer began.";
     }
     running = null;
     form.busy(false);
     render();
-    onend(turn.id, turn.error);
+    onend(turn.id);
   }
 
   function begin(turn, id) {
     turn.id = id;
-    shown = id;
-    render();
     onbegin(id);
   }
 
   function clear() {
     running?.abort();
     turns.length = 0;
-    shown = null;
-    render();
     onbegin(null);
   }
 
   // The tokens of the turn that is shown are the view's; of the others the text is enough.
   function render() {
     const at = turns.findIndex((turn) => turn.id !== null && turn.id === shown);
-    const asks = turns.length > 0 && turns.at(-1).id === null;
-    const isHere = at >= 0 || asks || shown === null;
-    const split = at >= 0 ? at : turns.length - (asks ? 1 : 0);
+    const isHere = at >= 0 || shown === null;
+    const split = at >= 0 ? at : turns.length - (turns.at(-1)?.id === null ? 1 : 0);
     before.replaceChildren(...(isHere ? [...turns.slice(0, split).flatMap(said), ...turns.slice(split, split + 1).map(asked)] : [other(shown)]));
     after.replaceChildren(...(isHere ? [...turns.slice(split, split + 1).map(failed), ...turns.slice(split + 1).flatMap(said)] : []).filter(Boolean));
   }

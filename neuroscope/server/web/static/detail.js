@@ -6,8 +6,9 @@ import { createRows } from "./rows.js";
 
 const ROWS = 10;
 
-// createDetail({ link, onpin, ontint, scoreOf }) -> { element, show(token, how, marks) }
-// scoreOf(index): the balanced accuracy of its label, null where there is none; null in its place: no such column.
+// createDetail({ link, onpin, ontint, scoreOf }) -> { element, show(token, how, marks), focus() }
+// scoreOf(index, asks): the balanced accuracy of its label; null where there is none, undefined while it is not known.
+// `asks`: somebody looks at it. Without scoreOf there is no such column.
 // `how`: "newest", "pointed" or "chosen".
 export function createDetail({ link, onpin, ontint, scoreOf }) {
   const columns = [["act.", "The feature's activation on this token"], ["z", "Surprise: how far the activation lies from the feature's mean when it fires, in standard deviations"]];
@@ -21,17 +22,21 @@ export function createDetail({ link, onpin, ontint, scoreOf }) {
   function show(token, kind, marks) {
     how.textContent = token ? HOW[kind] : "No token yet";
     text.textContent = token ? `“${visible(token.token)}”` : "";
-    facts.textContent = token ? factsOf(token) : "Point at a token, or walk along them with the arrow keys.";
+    facts.textContent = token ? factsOf(token) : "Point at a token, or walk along them with the arrow keys; Enter goes on to its features.";
     const largest = token ? Math.max(...token.features.map((f) => f.activation), 0) : 0;
     rows.show((token?.features ?? []).slice(0, ROWS).map((feature) => ({
       index: feature.index,
       label: feature.label,
       share: feature.activation / largest,
-      figures: [...(scoreOf ? [figure(scoreOf(feature.index), 2)] : []), figure(feature.activation), surprise(feature.surprise)],
+      figures: [...(scoreOf ? [scored(scoreOf(feature.index, kind !== "newest"))] : []), figure(feature.activation), surprise(feature.surprise)],
     })), marks);
   }
 
-  return { element, show };
+  return { element, show, focus: () => element.querySelector("li:not([hidden]) button")?.focus() };
+}
+
+function scored(score) {
+  return score === undefined ? "" : figure(score, 2);
 }
 
 const HOW = { newest: "Newest token", pointed: "Token", chosen: "Chosen token" };

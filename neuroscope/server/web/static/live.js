@@ -8,6 +8,7 @@ import { createControls } from "./controls.js";
 import { createConversation } from "./conversation.js";
 import { byId, h } from "./dom.js";
 import { count } from "./format.js";
+import { createScores } from "./scores.js";
 import { startShell } from "./shell.js";
 import { listen } from "./stream.js";
 import { createView } from "./view.js";
@@ -25,7 +26,7 @@ function startPage() {
   const notice = h("span", { class: "stream-notice" });
   const completions = createCompletions(onchange);
   const watched = createWatch({ ontold: (token) => view.told(token) });
-  const view = createView(stage, { onwatch: (indices) => watched.watch(indices) });
+  const view = createView(stage, { onwatch: (indices) => watched.watch(indices), scoreOf: createScores(() => view.refresh()) });
   const conversation = createConversation({ onbegin, ontext, onend, onchoose: (id) => show(completions.of(id)) });
   const answers = createAnswers({ onchoose: show, isOwn: (completion) => conversation.isOwn(completion.id) });
   const controls = createControls((query) => reread(query));
@@ -57,9 +58,10 @@ function startPage() {
   }
 
   // What became of an answer, in words; its text where the stream has not all of it.
-  function told(completion) {
-    if (completion.error) view.finish(completion.error);
-    else if (completion.finish_reason) view.finish(completion.finish_reason);
+  function told(completion, aloud = false) {
+    const said = conversation.turnOf(completion.id)?.error; // by the chat port, and shown with the question
+    if (completion.error) view.finish(said ? "" : completion.error, aloud);
+    else if (completion.finish_reason) view.finish(completion.finish_reason, aloud);
     tail(completion);
   }
 
@@ -80,12 +82,12 @@ function startPage() {
     } else if (what === "gap" && isShown) view.missed(more);
     else if (what === "again" && isShown) later();
     else if (what === "end" && isShown) {
-      told(completion);
+      told(completion, true);
       save.of(completion, conversation.turnOf(completion.id));
-    } else if (what === "gone") return answers.remove(completion);
+    } else if (what === "gone") answers.remove(completion);
     else if (what === "missed") tell(`${count(more.missed)} events were missed: ${lower(more.reason)}`);
     else if (what === "restarted" || what === "shutdown") tell(more);
-    if (completion) answers.update(completion);
+    if (completion && what !== "gone") answers.update(completion);
   }
 
   function tell(text) {
@@ -123,9 +125,8 @@ function startPage() {
     if (id === view.completion.id && !connected) tail(view.completion);
   }
 
-  function onend(id, error) {
-    if (error && id === null) view.finish("");
-    if (id === view.completion.id) tail(view.completion);
+  function onend(id) {
+    if (id !== null && id === view.completion.id) told(view.completion);
   }
 
   function onstate(name, message) {

@@ -7,8 +7,10 @@ const UNSEEN = /^[\s\u00ad\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u00
 const BIDI = /[\u202a-\u202e\u2066-\u2069]/; // would turn round what follows, were it not kept inside its token
 const BREAK = /[\n\r\u2028\u2029]$/;
 
-// createTokens({ onpoint(token, how) }): `how` is "hover" (with null: left), "choose" or "clear".
-// -> { element, add(token), gap(missed, place), clear(), tint({ value(token), most }), repaint(token), choose(token) }
+// createTokens({ onpoint(token, how) }): `how` is "hover" (with null: left), "choose", "clear", or
+// "enter": on to its features.
+// -> { element, add(token), gap(missed, place), clear(), clearChoice(),
+//    tint({ value(token), most, marksUntold }), repaint(token), choose(token, focus) }
 export function createTokens({ onpoint }) {
   const prompt = h("div", { class: "prompt-tokens", role: "group", "aria-label": "Prompt" });
   const answer = h("div", { class: "answer-tokens", role: "group", "aria-label": "Answer" });
@@ -48,7 +50,7 @@ export function createTokens({ onpoint }) {
 
   function gap(missed, place = "answer") {
     const text = missed === null ? "tokens missed" : `${missed} ${missed === 1 ? "token" : "tokens"} missed`;
-    block(place).append(h("span", { class: "gap", "data-text": `⟨${text}⟩`, "aria-label": text, role: "note" }));
+    block(place).append(h("span", { class: "gap", "data-text": `⟨${text}⟩`, "aria-label": text, role: "option", "aria-disabled": true }));
   }
 
   function reach(span) {
@@ -81,13 +83,18 @@ export function createTokens({ onpoint }) {
     }
   }
 
+  function clearChoice() {
+    choose(null);
+    onpoint(null, "clear");
+  }
+
   function walk(event) {
     const at = spanOf(event.target);
     if (!at || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key === "Escape") {
-      choose(null);
-      onpoint(null, "clear");
-      return;
+    if (event.key === "Escape") return clearChoice();
+    if (event.key === "Enter") {
+      event.preventDefault();
+      return onpoint(at.token, "enter");
     }
     const to = TARGETS[event.key]?.(at, spans());
     if (to === undefined) return;
@@ -109,6 +116,7 @@ export function createTokens({ onpoint }) {
     element,
     add,
     gap,
+    clearChoice,
     clear() {
       prompt.replaceChildren();
       answer.replaceChildren();

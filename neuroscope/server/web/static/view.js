@@ -13,7 +13,7 @@ const STRIKING = 5; // surprise that tints a token fully
 const MOST_PINS = 6;
 const ENDS = { stop: "", length: "The answer ended at its longest length.", cancelled: "The answer was stopped.", shutdown: "The server shut down: the answer is cut off." };
 
-// createView(container, { onselect(token or null), onwatch([index]), link(index), scoreOf(index) })
+// createView(container, { onselect(token or null), onwatch([index]), link(index), scoreOf(index, asks) })
 //   onwatch: features whose activation should be known on every token (pinned, or tinting): fill `token.others`,
 //     then `told(token)`. Without it what is not among a token's features is unknown, unless the token is `whole`.
 //   link: the address of a feature's page, null for none. scoreOf: see detail.js.
@@ -58,6 +58,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     else chosen = token;
     if (how === "clear") hovered = null;
     if (how !== "hover") onselect(chosen);
+    if (how === "enter") detail.focus();
     schedule();
   }
 
@@ -128,6 +129,10 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     if (view.sticks && scroller.scrollTop !== scroller.scrollHeight) scroller.scrollTop = scroller.scrollHeight;
   }
 
+  detail.element.addEventListener("keydown", (event) => event.key === "Escape" && chosen && tokens.choose(chosen, true));
+  scroller.addEventListener("click", (event) => {
+    if (chosen && !event.target.closest(".token, button, a") && getSelection().isCollapsed) tokens.clearChoice();
+  });
   scroller.addEventListener("scroll", () => {
     view.sticks = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
   });
