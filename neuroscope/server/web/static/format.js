@@ -21,7 +21,23 @@ export function percent(x) {
 }
 
 export function surprise(z) {
-  return z === null || z === undefined ? "–" : `${z >= 0 ? "+" : "−"}${figure(Math.abs(z), 2)}`;
+  return signed(z, 2);
+}
+
+// A figure that is a difference: +410, −0.25
+export function signed(x, digits = 3) {
+  return x === null || x === undefined ? "–" : `${x >= 0 ? "+" : "−"}${figure(Math.abs(x), digits)}`;
+}
+
+// A time of the server's (ISO 8601, UTC) on the reader's clock.
+export function moment(text) {
+  const time = new Date(text ?? "");
+  return Number.isNaN(time.getTime()) ? (text ?? "–") : time.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+}
+
+export function bytes(n) {
+  if (n === null || n === undefined) return "–";
+  return n < 1000 ? `${n} B` : n < 1e6 ? `${Math.round(n / 1e3)} kB` : `${(n / 1e6).toFixed(1)} MB`;
 }
 
 // What cannot be seen made visible, for a token shown by itself: "\n" as "↵", a token without text as "∅".
