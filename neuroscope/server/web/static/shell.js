@@ -6,6 +6,7 @@ import { byId, h } from "./dom.js";
 const PAGES = [["live", "/", "Live"], ["features", "/features", "Features"], ["sessions", "/sessions", "Sessions"], ["diff", "/diff", "Compare"]];
 const PARTS = { feature: "features", session: "sessions" };
 const THEMES = ["auto", "light", "dark"];
+const STATES = { loading: "the model is loading …", engine_restarting: "the model is started again …", engine_failed: "the model has failed" };
 const POLL_MS = 2000;
 
 // Fills the header; resolves to /readyz as soon as the server has loaded. `onready` hears of every later change.
@@ -13,27 +14,48 @@ export function startShell(onready = () => {}) {
   const header = byId("header");
   const here = PARTS[header.dataset.page] ?? header.dataset.page;
   const status = h("span", { class: "status", role: "status" }, "connecting …");
-  const theme = h("button", { type: "button", title: "Colours: as the system, light, dark" });
-  const show = (name) => {
-    document.documentElement.dataset.theme = name;
-    theme.textContent = { auto: "◐", light: "☀", dark: "☾" }[name];
-    theme.setAttribute("aria-label", `Colours: ${name}`);
-  };
-  let chosen = localStorage.getItem("neuroscope-theme") ?? "auto";
-  if (!THEMES.includes(chosen)) chosen = "auto";
-  show(chosen);
-  theme.addEventListener("click", () => {
-    chosen = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
-    localStorage.setItem("neuroscope-theme", chosen);
-    show(chosen);
-  });
   header.append(
     h("div", { class: "bar" },
       h("a", { class: "brand", href: "/" }, "Neuroscope"),
       h("nav", { "aria-label": "Pages" }, PAGES.map(([name, href, text]) => h("a", { href, "aria-current": name === here ? "page" : null }, text))),
-      status, theme));
+      status, themeButton()));
   whenKeyIsAsked(askForKey);
   return waitReady(status, onready);
+}
+
+// Chooses between the system's colours, light and dark; remembered where the browser lets a page remember.
+export function themeButton() {
+  const button = h("button", { type: "button", title: "Colours: as the system, light, dark" });
+  const show = (name) => {
+    document.documentElement.dataset.theme = name;
+    button.textContent = { auto: "◐", light: "☀", dark: "☾" }[name];
+    button.setAttribute("aria-label", `Colours: ${name}`);
+  };
+  let chosen = remembered();
+  if (!THEMES.includes(chosen)) chosen = "auto";
+  show(chosen);
+  button.addEventListener("click", () => {
+    chosen = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
+    remember(chosen);
+    show(chosen);
+  });
+  return button;
+}
+
+function remembered() {
+  try {
+    return localStorage.getItem("neuroscope-theme");
+  } catch {
+    return null; // a page in a sandbox, or a browser without storage
+  }
+}
+
+function remember(name) {
+  try {
+    localStorage.setItem("neuroscope-theme", name);
+  } catch {
+    // it holds until the page is left
+  }
 }
 
 async function waitReady(status, onready) {
@@ -46,7 +68,8 @@ async function waitReady(status, onready) {
       onready(ready);
       return ready;
     } catch (error) {
-      status.textContent = error.status === 503 ? "the model is loading …" : error.message;
+      status.textContent = STATES[error.code] ?? error.message;
+      status.title = error.message;
       if (error.status === 401 || error.status === 403) throw error;
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
