@@ -1,0 +1,398 @@
+"""Recorded sessions in the browser: the list, the replay without a model, and files of the reader's disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.conftest import PHONE, Complaints
+from browser.kept import ANSWER, HOSTILE, Kept, recorded
+from playwright.sync_api import Locator, Page, expect
+from serving import Server, http, serving, wait_until
+
+from neuroscope.recording import check_recording
+from neuroscope.server.session_html import session_html
+
+TOKENS = ".answer-tokens .token"
+
+
+def open_session(page: Page, server: Server, *given: Any, **changes: Any) -> None:
+    made = recorded(1, *given, **changes)
+    Kept(page, made)
+    page.goto(f"{server.features_url}/session/{made['id']}")
+    expect(page.get_by_role("slider")).to_be_visible()
+
+
+def rows(page: Page) -> Locator:
+    return page.get_by_role("row").filter(has=page.get_by_role("checkbox"))
+
+
+def features_of(page: Page) -> list[str]:
+    """The labels shown for the token that is pointed at, or the newest."""
+    shown = page.get_by_role("region", name="Token", exact=True).locator("li:not([hidden]) .feature-name")
+    return shown.all_inner_texts()
+
+
+def test_the_list_is_searched_and_opens_a_session(page: Page, known_server: Server) -> None:
+    Kept(page, recorded(1), recorded(2, title=HOSTILE), recorded(3, title="", pairing="other"))
+    page.goto(f"{known_server.features_url}/sessions")
+    expect(rows(page)).to_have_count(3)
+    expect(rows(page).nth(0)).to_contain_text("Untitled")
+    expect(rows(page).nth(1).get_by_role("link")).to_have_text(HOSTILE)
+    page.get_by_label("Search").fill("question SCRIPTED")
+    expect(rows(page)).to_have_count(1)
+    page.get_by_label("Search").fill("no such words")
+    expect(page.get_by_text("None of 3 sessions has these words.")).to_be_visible()
+    page.get_by_label("Search").fill("")
+    page.get_by_role("link", name="Question 1").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Question 1")
+    expect(page).to_have_title("Question 1 · Neuroscope")
+    assert features_of(page) == ["label of 7", "label of 23"]
+
+
+def test_without_any_session_it_says_how_to_make_one(page: Page, known_server: Server) -> None:
+    Kept(page)
+    page.goto(f"{known_server.features_url}/sessions")
+    expect(page.get_by_text('neuroscope record "Where is Paris?"')).to_be_visible()
+    expect(page.get_by_role("button", name="Open a file …")).to_be_visible()
+
+
+def test_a_session_is_deleted_after_a_question_only(page: Page, known_server: Server) -> None:
+    kept = Kept(page, recorded(1), recorded(2))
+    page.goto(f"{known_server.features_url}/sessions")
+    page.get_by_role("button", name="Delete Question 2").click()
+    page.get_by_role("button", name="Keep it").click()
+    page.get_by_role("button", name="Delete Question 2").click()
+    page.keyboard.press("Escape")
+    assert kept.deleted == []
+    page.get_by_role("button", name="Delete Question 2").click()
+    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_text("Question 2 is deleted.")).to_be_visible()
+    expect(rows(page)).to_have_count(1)
+    expect(page.get_by_label("Search")).to_be_focused()
+    assert kept.deleted == [recorded(2)["id"]]
+
+
+def test_two_ticked_ones_are_compared(page: Page, known_server: Server) -> None:
+    Kept(page, recorded(1), recorded(2), recorded(3))
+    page.goto(f"{known_server.features_url}/sessions")
+    expect(page.get_by_role("button", name="Tick two to compare (0)")).to_be_disabled()
+    page.get_by_label("Compare Question 3").check()
+    page.get_by_label("Compare Question 1").check()
+    page.get_by_role("button", name="Compare the two").click()
+    page.wait_for_url(f"**/diff?a={recorded(3)['id']}&b={recorded(1)['id']}")
+    expect(page.get_by_role("heading", name="No feature differs")).to_be_visible()
+
+
+def test_a_session_is_saved_as_json_and_as_a_page(page: Page, known_server: Server) -> None:
+    made = recorded(1)
+    Kept(page, made)
+    page.goto(f"{known_server.features_url}/session/{made['id']}")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as JSON").click()
+    assert saved.value.suggested_filename == f"{made['id']}.json"
+    assert json.loads(saved.value.path().read_text()) == made
+    page.goto(f"{known_server.features_url}/sessions")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as a page: Question 1").click()
+    assert saved.value.suggested_filename == f"{made['id']}.html"
+
+
+def test_it_appears_token_by_token_as_it_did(page: Page, known_server: Server) -> None:
+    open_session(page, known_server)
+    expect(page.locator(TOKENS)).to_have_count(12)
+    slider = page.get_by_role("slider")
+    slider.fill("3")
+    expect(page.locator(TOKENS)).to_have_text([" w0", " w1", " w2"])
+    assert features_of(page) == ["label of 6", "label of 22"]
+    page.get_by_role("button", name="One token on").click()
+    expect(page.locator(TOKENS)).to_have_count(4)
+    page.get_by_role("button", name="One token back").click()
+    expect(page.locator(TOKENS)).to_have_count(3)
+    page.get_by_label("Speed").select_option("25 tokens/s")
+    page.get_by_role("heading", level=1).click()
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.locator(TOKENS)).to_have_count(12)
+    expect(page.get_by_role("button", name="Replay", exact=True)).to_be_visible()
+    expect(page.get_by_text("12 of 12")).to_be_visible()
+    expect(page.get_by_text("longest length")).to_be_visible()
+
+
+def test_a_replay_is_paused_and_begins_anew_at_its_end(page: Page, known_server: Server) -> None:
+    open_session(page, known_server)
+    page.get_by_label("Speed").select_option("2 tokens/s")
+    page.get_by_role("button", name="Replay", exact=True).click()
+    expect(page.locator(TOKENS)).to_have_count(1)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    shown = page.locator(TOKENS).count()
+    page.wait_for_timeout(700)  # longer than a token takes
+    assert page.locator(TOKENS).count() == shown < 12
+
+
+def test_filters_act_on_the_recording_in_the_page(page: Page, known_server: Server) -> None:
+    open_session(page, known_server)
+    assert features_of(page) == ["label of 7", "label of 23"], "feature 3 fires on every token"
+    page.get_by_label("Filter").select_option("none")
+    assert features_of(page) == ["label of 3", "label of 7", "label of 23"]
+    page.get_by_label("Filter").select_option("surprise")
+    assert features_of(page) == ["label of 7", "label of 23", "label of 3"], "3 has no surprise"
+    page.get_by_label("Features", exact=True).fill("1")
+    expect(page.get_by_role("region", name="Token", exact=True).locator("li:not([hidden])")).to_have_count(1)
+    page.get_by_label("Features", exact=True).fill("0")
+    page.get_by_label("Features", exact=True).fill("10")
+    page.get_by_label("Activation at least").fill("6")
+    expect(page.get_by_role("region", name="Token", exact=True).locator("li:not([hidden])")).to_have_count(1)
+    assert features_of(page) == ["label of 3"]
+    page.get_by_label("Activation at least").fill("")
+    assert features_of(page) == ["label of 3"], "half a number changes nothing"
+
+
+def test_prompt_tokens_are_shown_on_request(page: Page, known_server: Server) -> None:
+    open_session(page, known_server)
+    prompt = page.get_by_role("group", name="Prompt")
+    expect(prompt).to_be_visible()
+    page.get_by_label("Prompt tokens").uncheck()
+    expect(prompt).to_be_hidden()
+
+
+def test_a_token_that_was_chosen_stays_chosen_when_the_filter_changes(
+    page: Page, known_server: Server
+) -> None:
+    open_session(page, known_server)
+    page.locator(TOKENS).nth(2).focus()
+    assert features_of(page) == ["label of 6", "label of 22"]
+    page.get_by_label("Filter").select_option("none")
+    expect(page.locator(f"{TOKENS}[aria-selected]")).to_have_text(" w2")
+    assert features_of(page) == ["label of 3", "label of 6", "label of 22"]
+
+
+def test_labels_and_texts_of_others_are_text(page: Page, known_server: Server) -> None:
+    made = recorded(1, [(HOSTILE, {4: 5.0}), ("\n\x00\u200b", {5: 5.0})], title=HOSTILE)
+    made["features"]["4"]["label"] = HOSTILE
+    made["messages"] = [{"role": "user", "content": HOSTILE}]
+    made["degraded"] = [HOSTILE]
+    Kept(page, made)
+    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    page.goto(f"{known_server.features_url}/session/{made['id']}")
+    expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+    page.get_by_text("The conversation before the answer").click()
+    expect(page.locator(".said")).to_have_text(HOSTILE)
+    page.locator(TOKENS).first.focus()
+    assert features_of(page) == [HOSTILE]
+    assert page.locator("img").count() == 0
+
+
+def test_a_feature_without_statistics_or_label_is_shown(page: Page, known_server: Server) -> None:
+    made = recorded(1)
+    for index, about in made["features"].items():
+        about.update(label=f"feature_{index}", firing_rate=None, mean_firing=None, variance_firing=None)
+    for token in made["tokens"]:
+        token["fvu"] = None
+        token["top_features"] = [[index, activation, None] for index, activation, _ in token["top_features"]]
+    Kept(page, made)
+    page.goto(f"{known_server.features_url}/session/{made['id']}")
+    expect(page.get_by_role("slider")).to_be_visible()
+    assert features_of(page) == ["feature_3", "feature_7", "feature_23"], (
+        "a rate that is unknown hides nothing"
+    )
+
+
+def test_an_unknown_session_is_said(page: Page, known_server: Server, complaints: Complaints) -> None:
+    Kept(page)
+    page.goto(f"{known_server.features_url}/session/nothing-here")
+    expect(page.get_by_role("alert")).to_contain_text("There is no session nothing-here.")
+    page.get_by_role("link", name="All sessions").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Recorded sessions")
+    complaints[:] = [c for c in complaints if "404" not in c]
+
+
+def test_five_thousand_tokens_are_shown_and_moved_through(page: Page, known_server: Server) -> None:
+    answer = [(f" w{n}", {f: (1.0 + (n * f) % 50, 0.5) for f in range(8)}) for n in range(5000)]
+    made = recorded(1, answer)
+    Kept(page, made)
+    page.goto(f"{known_server.features_url}/session/{made['id']}")
+    expect(page.locator(TOKENS)).to_have_count(5000, timeout=60_000)
+    spent = page.evaluate("""async () => {
+      const slider = document.querySelector("input[type=range]");
+      const times = [];
+      for (const at of [4000, 2500, 1, 2, 3, 4998, 4999, 5000]) {
+        const start = performance.now();
+        slider.value = at;
+        slider.dispatchEvent(new Event("input"));
+        await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+        times.push(Math.round(performance.now() - start));
+      }
+      return times;
+    }""")
+    expect(page.locator(TOKENS)).to_have_count(5000)
+    print(f"milliseconds of the moves: {spent}")
+    assert min(spent) < 500, "a step of one token does not draw the others again"
+
+
+@pytest.mark.parametrize("path", ["/sessions", f"/session/{recorded(1)['id']}"])
+def test_at_a_phones_width_nothing_sticks_out(page: Page, known_server: Server, path: str) -> None:
+    page.set_viewport_size(PHONE)
+    Kept(page, recorded(1, title="a-very-long-title-without-any-space" * 4), recorded(2))
+    page.goto(f"{known_server.features_url}{path}")
+    expect(page.get_by_text("a-very-long-title").first).to_be_visible()
+    if "session/" in path:
+        page.locator(".pin-button").first.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.fixture(scope="module")
+def loading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("loading")
+    with serving(folder, env={"SCRIPTED_LOAD_SECONDS": "600"}, ready=False) as running:
+        wait_until(running.answers)
+        yield running
+
+
+def test_a_session_is_replayed_while_the_model_is_loading(
+    page: Page, loading: Server, complaints: Complaints
+) -> None:
+    open_session(page, loading)
+    expect(page.locator(TOKENS)).to_have_count(12)
+    expect(page.get_by_role("status").first).to_have_text("the model is loading …")
+    complaints[:] = [c for c in complaints if "503" not in c]
+
+
+def open_file(page: Page, server: Server, *files: Any) -> None:
+    Kept(page)
+    page.goto(f"{server.features_url}/sessions")
+    page.locator("input[type=file]").set_input_files(files[0])
+
+
+def _file(text: str | bytes) -> dict[str, Any]:
+    body = text if isinstance(text, bytes) else text.encode()
+    return {"name": "given.json", "mimeType": "application/json", "buffer": body}
+
+
+def test_a_file_is_replayed_and_back_leads_to_the_list(page: Page, known_server: Server) -> None:
+    open_file(page, known_server, _file("\ufeff" + json.dumps(recorded(1))))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Question 1")
+    expect(page.locator("a.feature-name[href='/feature/7']").first).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Recorded sessions")
+    expect(page.get_by_role("slider")).to_have_count(0)
+
+
+def test_a_file_of_another_pairing_has_no_links_to_this_ones_features(
+    page: Page, known_server: Server
+) -> None:
+    expect_other = recorded(1, model="other/model", pairing="other", layer=3, sae_id="other/sae")
+    open_file(page, known_server, _file(json.dumps(expect_other)))
+    expect(page.get_by_text("layer 3")).to_be_visible()
+    assert features_of(page) == ["label of 7", "label of 23"]
+    assert page.locator("a.feature-name[href]").count() == 0
+
+
+def test_a_file_is_opened_when_it_is_dropped(page: Page, known_server: Server) -> None:
+    Kept(page)
+    page.goto(f"{known_server.features_url}/sessions")
+    expect(page.get_by_text("No session is saved yet.")).to_be_visible()
+    page.evaluate(
+        """(text) => {
+      const data = new DataTransfer();
+      data.items.add(new File([text], "dropped.json"));
+      const drop = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+      document.querySelector("main").dispatchEvent(drop);
+    }""",
+        json.dumps(recorded(1)),
+    )
+    expect(page.get_by_role("heading", level=1)).to_have_text("Question 1")
+    expect(page.get_by_text("from dropped.json")).to_be_visible()
+
+
+WHOLE = json.dumps(recorded(1))
+DAMAGED = {
+    "cut short": (WHOLE[:-200], "given.json is not JSON, or cut short."),
+    "empty": ("", "given.json is not JSON, or cut short."),
+    "binary": (bytes(range(256)), "given.json is not JSON, or cut short."),
+    "NaN": (WHOLE.replace("0.125", "NaN"), "given.json is not JSON, or cut short."),
+    "a list": ("[1, 2]", 'given.json is no recording: it lacks "format": "neuroscope-recording".'),
+    "null": ("null", "given.json is no recording"),
+    "version": (json.dumps(recorded(1, version=2)), "a recording of version 2; this page reads 1."),
+    "tokens": (json.dumps(recorded(1, tokens=7)), "'tokens' must be a list"),
+    "no token": (json.dumps(recorded(1, tokens=[])), "'tokens' is empty"),
+    "no features": (json.dumps(recorded(1, features={})), "which 'features' does not have"),
+    "rate": (WHOLE.replace('"firing_rate": 1.0', '"firing_rate": "1"'), "'features.3'"),
+    "huge": (WHOLE.replace("9.0", "1e999"), "holds [3,null,null]"),
+    "negative": (WHOLE.replace("9.0", "-9.0"), "holds [3,-9,null]"),
+    "a title": (json.dumps(recorded(1, title={"a": 1})), "'title' is {\"a\":1}; it must be a text"),
+}
+
+
+def test_a_file_that_is_no_recording_is_told_as_such(page: Page, known_server: Server) -> None:
+    Kept(page)
+    page.goto(f"{known_server.features_url}/sessions")
+    for name, (text, message) in DAMAGED.items():
+        page.locator("input[type=file]").set_input_files(_file(text))
+        expect(page.get_by_text(message), name).to_be_visible()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Recorded sessions")
+
+
+def test_a_file_of_200_mb_is_refused_unread(page: Page, known_server: Server, tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(200_000_000)
+    open_file(page, known_server, path)
+    expect(page.get_by_text("large.json has 200 MB; a recording has 64 MB at most.")).to_be_visible()
+
+
+def test_the_recording_module_reads_what_python_writes(page: Page, known_server: Server) -> None:
+    open_file(page, known_server, _file(json.dumps(recorded(1, ANSWER[:1], messages=None))))
+    expect(page.locator(TOKENS)).to_have_text([" w0"])
+
+
+def test_a_page_in_one_file_is_replayed_without_server_or_network(page: Page, tmp_path: Path) -> None:
+    made = recorded(1, title=HOSTILE)
+    made["features"]["7"]["label"] = HOSTILE
+    path = tmp_path / "session.html"
+    path.write_text(session_html(check_recording(made, of="the test")), encoding="utf-8")
+    page.on("request", lambda request: None if request.url == path.as_uri() else pytest.fail(request.url))
+    page.goto(path.as_uri())
+    expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+    page.get_by_role("slider").fill("4")
+    expect(page.locator(TOKENS)).to_have_count(4)
+    assert features_of(page) == [HOSTILE, "label of 23"]
+    assert page.locator("a[href]:not(.skip)").count() == 0
+    page.get_by_role("button", name="Colours: auto").click()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as JSON").click()
+    assert json.loads(saved.value.path().read_text()) == made
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("keeping")) as running:
+        yield running
+
+
+def test_an_answer_is_saved_listed_replayed_and_deleted_for_good(
+    page: Page, keeping: Server, complaints: Complaints, tmp_path: Path
+) -> None:
+    answer = keeping.chat("one two three", max_tokens=3, neuroscope={"prompt_features": True}).json()
+    sent = {"completion_id": answer["id"], "title": "A saved one"}
+    name = http.post(f"{keeping.features_url}/v1/sessions", json=sent).json()["id"]
+    page.goto(f"{keeping.features_url}/sessions")
+    page.get_by_role("link", name="A saved one").click()
+    expect(page.locator(TOKENS)).to_have_text(["one", " two", " three"])
+    expect(page.get_by_role("group", name="Prompt")).to_contain_text("one two three")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save as a page").click()
+    saved.value.save_as(tmp_path / "session.html")
+    page.goto((tmp_path / "session.html").as_uri())
+    expect(page.locator(TOKENS)).to_have_text(["one", " two", " three"])
+    page.goto(f"{keeping.features_url}/sessions")
+    page.get_by_role("button", name="Delete A saved one").click()
+    page.get_by_role("button", name="Delete it").click()
+    expect(page.get_by_text("No session is saved yet.")).to_be_visible()
+    page.goto(f"{keeping.features_url}/session/{name}")
+    expect(page.get_by_role("alert")).to_contain_text(f"There is no session {name}.")
+    complaints[:] = [c for c in complaints if "404" not in c]
