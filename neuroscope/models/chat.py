@@ -98,6 +98,13 @@ class ChatTokenizer:
             )
         return Prompt(list(ids), [token not in self._control.special_ids for token in ids])
 
+    def encode_ids(self, ids: Sequence[int]) -> Prompt:
+        """A piece of text that is token ids already, after one BOS if the model has one. Raises PromptError."""
+        prompt = self.from_ids(ids)
+        if self.bos_id is None:
+            return prompt
+        return Prompt([self.bos_id, *prompt.ids], [False, *prompt.content])
+
     def text_of(self, prompt: Prompt) -> str:
         """The text of its tokens, control tokens among it."""
         detokenizer = self.detokenizer(show_special=True)

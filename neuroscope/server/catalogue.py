@@ -66,8 +66,9 @@ class Catalogue:
     """The features of one set of results. Made and asked in one thread."""
 
     def __init__(self, loaded: Loaded) -> None:
-        self._rows = _rows(loaded)
-        self._folded = [None if row["label"] is None else folded(row["label"]) for row in self._rows]
+        self.rows = _rows(loaded)
+        """One a feature, in order; `label` is None where it has none."""
+        self._folded = [None if row["label"] is None else folded(row["label"]) for row in self.rows]
         self._names = loaded.labels
         self._others = _other_labels(loaded.results)
         self._orders: dict[tuple[str, str], list[int]] = {}
@@ -91,7 +92,7 @@ class Catalogue:
             "offset": wanted.offset,
             "limit": wanted.limit,
             "features": [
-                {**self._rows[i], "label": self._names[i], **extra}
+                {**self.rows[i], "label": self._names[i], **extra}
                 for i, extra in zip(page, more, strict=True)
             ],
         }
@@ -99,7 +100,7 @@ class Catalogue:
     def _in_order(self, sort: str, order: str) -> list[int]:
         """Indices sorted by a field; without a value last either way, equal ones by index."""
         if (sort, order) not in self._orders:
-            values: list[Any] = self._folded if sort == "label" else [row[SORTS[sort]] for row in self._rows]
+            values: list[Any] = self._folded if sort == "label" else [row[SORTS[sort]] for row in self.rows]
             known = [i for i, value in enumerate(values) if value is not None]
             known.sort(key=lambda i: values[i], reverse=order == "desc")  # stable, reversed or not
             unknown = [i for i, value in enumerate(values) if value is None]

@@ -18,7 +18,7 @@ from neuroscope.server.feature_socket import PATH, add_socket
 from neuroscope.server.lookups import add_lookups
 from neuroscope.server.note import note_bytes_past
 from neuroscope.server.pages import add_pages
-from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error
+from neuroscope.server.problems import Problem, answer_problems, bad_request, from_prompt_error, wrong
 from neuroscope.server.queries import read_query
 from neuroscope.server.routing import Application
 from neuroscope.server.service import Service
@@ -31,7 +31,7 @@ from neuroscope.server.views import PARAMETERS, EventWriter, View, read_view
 if TYPE_CHECKING:
     from neuroscope.steps import EncodedToken
 
-ENCODED_FIELDS = ("text", "messages")
+ENCODED_FIELDS = ("text", "messages", "token_ids")
 
 
 def create_features_app(service: Service, *, chat_port: int) -> Flask:
@@ -112,25 +112,41 @@ def _encode(service: Service) -> dict[str, Any]:
     fields.refuse_unknown(body, ENCODED_FIELDS, elsewhere=PARAMETERS)
     text = fields.string(body, "text")
     messages: Any = body.get("messages")
+    ids = _token_ids(body)
     if view.align != "own":
         raise bad_request(
             "A given text was sampled from nothing: 'align' must be own.", "align", "invalid_value"
         )
-    if (text is None) == (messages is None):
-        raise bad_request("Send either 'text' or 'messages'.", "text", "invalid_value")
+    if [text, messages, ids].count(None) != 2:
+        raise bad_request("Send either 'text' or 'messages', or 'token_ids'.", "text", "invalid_value")
     chat = loaded.engine.chat
     try:
         if text is not None:
             prepare = partial(chat.encode_text, text)
+        elif ids is not None:
+            prepare = partial(chat.encode_ids, ids)
         else:
             prepare = partial(chat.render, messages, generation=False)
         encoded = service.encode(prepare, partial(ClientWatch, request.environ))
     except PromptError as error:
-        raise from_prompt_error(error, "messages" if text is None else "text") from error
+        given = next(name for name in ENCODED_FIELDS if body.get(name) is not None)
+        raise from_prompt_error(error, given) from error
     tokens = service.lookups.call(
         lambda: [_encoded(writer, view, n, token) for n, token in enumerate(encoded)]
     )
     return {"model": loaded.model, "layer": loaded.layer, "degraded": list(loaded.degraded), "tokens": tokens}
+
+
+def _token_ids(body: fields.Fields) -> list[int] | None:
+    """As the examples of a feature have them; a control token is one."""
+    given: Any = body.get("token_ids")
+    if given is None:
+        return None
+    ids = [fields.whole(token) for token in given] if isinstance(given, list) else []
+    known = [token for token in ids if token is not None and token >= 0]
+    if not ids or len(known) != len(ids):
+        raise wrong("token_ids", given, "a list of token ids")
+    return known
 
 
 def _encoded(writer: EventWriter, view: View, position: int, token: EncodedToken) -> dict[str, Any]:

@@ -5,15 +5,15 @@ Questions of files and long lists are answered in the lookups thread, never in t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from flask import Flask, Response, request
 
 from neuroscope.server import wire
 from neuroscope.server.catalogue import SEARCHED_BY, Catalogue, read_search
 from neuroscope.server.feature_page import EXAMPLES_BY, feature_page, read_examples_wanted
+from neuroscope.server.feature_table import Tagged, densities, feature_table, tagged
 from neuroscope.server.loaded import Loaded
 from neuroscope.server.problems import Problem
 from neuroscope.server.queries import read_query
@@ -36,27 +36,31 @@ class PerSet(Generic[T]):
         return self._made[1]
 
 
-class Tagged(NamedTuple):
-    """A body that readers may keep."""
-
-    body: bytes
-    etag: str
-
-
 def add_lookups(app: Flask, service: Service) -> None:
     """Add the routes to `app`."""
     catalogue, all_labels = PerSet(Catalogue), PerSet(_all_labels)
+    table = PerSet(lambda loaded: feature_table(loaded, catalogue(loaded).rows))
+    density = PerSet(lambda loaded: densities(catalogue(loaded).rows))
 
     @app.get("/v1/features/labels")
     def labels() -> Response:
         read_query()
-        found = service.look_up(all_labels)
-        response = Response(found.body, mimetype="application/json", headers={"Cache-Control": "no-cache"})
-        response.set_etag(found.etag)
-        response.make_conditional(request)  # 304 for whoever has it
-        if response.status_code == 412:  # of which it leaves the body as it is
-            raise Problem(412, "The labels are not those that If-Match names; leave it out.")
+        return _kept(service.look_up(all_labels), "labels")
+
+    @app.get("/v1/features/table")
+    def whole_table() -> Response:
+        read_query()
+        found = service.look_up(table)
+        if not request.accept_encodings["gzip"]:
+            return _kept(found.plain, "features")
+        response = _kept(found.zipped, "features")
+        response.headers["Content-Encoding"] = "gzip"
         return response
+
+    @app.get("/v1/features/densities")
+    def all_densities() -> Response:
+        read_query()
+        return json_response(service.look_up(density))
 
     @app.get("/v1/features/search")
     def search() -> Response:
@@ -72,7 +76,17 @@ def add_lookups(app: Flask, service: Service) -> None:
         return json_response(service.look_up(lambda loaded: feature_page(loaded, index, wanted)))
 
 
+def _kept(found: Tagged, what: str) -> Response:
+    """For readers that keep it with its ETag and ask whether it is still good."""
+    response = Response(found.body, mimetype="application/json", headers={"Cache-Control": "no-cache"})
+    response.vary.add("Accept-Encoding")
+    response.set_etag(found.etag)
+    response.make_conditional(request)  # 304 for whoever has it
+    if response.status_code == 412:  # of which it leaves the body as it is
+        raise Problem(412, f"The {what} are not those that If-Match names; leave it out.")
+    return response
+
+
 def _all_labels(loaded: Loaded) -> Tagged:
     labels = {str(index): label for index, label in enumerate(loaded.labels)}
-    body = wire.encode({"sae_id": loaded.sae_id, "width": loaded.width, "labels": labels})
-    return Tagged(body, hashlib.sha256(body).hexdigest()[:32])
+    return tagged(wire.encode({"sae_id": loaded.sae_id, "width": loaded.width, "labels": labels}))

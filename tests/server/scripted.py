@@ -96,6 +96,9 @@ class ScriptedEngine:
     def encode_text(self, text: str) -> Script:
         return self.prepare(text)
 
+    def encode_ids(self, ids: list[int]) -> Script:
+        return self.prepare(TokenIds(tuple(ids)))
+
     def render(self, messages: list[dict[str, Any]], *, generation: bool) -> Script:
         read_messages(messages)
         return self.prepare(messages)
