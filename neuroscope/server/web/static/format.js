@@ -43,7 +43,15 @@ export function bytes(n) {
 // What cannot be seen made visible, for a token shown by itself: "\n" as "↵", a token without text as "∅".
 export function visible(text) {
   if (text === "") return "∅";
-  return text.replaceAll("\n", "↵").replaceAll("\r", "␍").replaceAll("\t", "⇥").replace(/^ +| +$/g, (s) => "·".repeat(s.length))
+  return inText(text).replace(/^ +| +$/g, (s) => "·".repeat(s.length));
+}
+
+// The same inside a text, where a blank is a blank.
+export function inText(text) {
+  if (text !== "" && UNSEEN.test(text)) return [...text].map((c) => `⟨${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`).join("");
+  return text.replaceAll("\n", "↵").replaceAll("\r", "␍").replaceAll("\t", "⇥")
     .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/g, (c) => (c === "\u007f" ? "␡" : String.fromCodePoint(0x2400 + c.codePointAt(0))))
     .replace(/[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c]/g, "⍰");
 }
+
+const UNSEEN = /^[\u00ad\u034f\u180e\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff]+$/u; // nothing else in it
