@@ -161,7 +161,7 @@ def test_a_broken_address_is_read_as_far_as_it_can_be(page: Page, known_server: 
 
 
 def test_keys_go_through_the_rows_and_open_one_and_back_is_the_same_place(
-    page: Page, known_server: Server
+    page: Page, known_server: Server, complaints: Complaints
 ) -> None:
     give(page, made(16_384))
     grid = opened(page, known_server)
@@ -184,6 +184,8 @@ def test_keys_go_through_the_rows_and_open_one_and_back_is_the_same_place(
     expect(page.locator(f"#row-{current}")).to_be_in_viewport()
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{known_server.features_url}/feature/{current}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("There is no such feature")  # but in the table
+    complaints.clear()
     page.go_back()
     expect(page.locator(f"#row-{current}")).to_be_in_viewport()
     expect(page.locator(f"#row-{current}")).to_have_attribute("aria-selected", "true")

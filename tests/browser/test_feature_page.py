@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,15 @@ def test_examples_stand_by_the_strength_of_their_activation(page: Page, known_se
     assert groups.first.locator("small").all_text_contents() == ["strongest · chat"] * 2
 
 
+def test_a_token_that_is_an_example_of_two_kinds_stands_once(page: Page, known_server: Server) -> None:
+    rows = known_server.get("/v1/features/4?examples=all&n=1").json()["examples"]
+    changed(page, known_server, 4, examples=[{**row, "doc_id": "one", "position": 3} for row in rows])
+    opened(page, known_server, 4)
+    assert section(page, "Examples").locator("small").all_text_contents() == [
+        "strongest, random, held out · chat"
+    ]
+
+
 def test_examples_are_coloured_by_the_model_as_they_come_into_view(page: Page, known_server: Server) -> None:
     """The scripted engine has feature 4 at 5.0 on the first token of three; the middle was measured at 9.5."""
     asked: list[Any] = []
@@ -123,7 +133,7 @@ def test_examples_are_coloured_by_the_model_as_they_come_into_view(page: Page, k
     line.scroll_into_view_if_needed()
     expect(the).to_have_class("on")
     share = the.evaluate("e => e.style.getPropertyValue('--share')")
-    assert share == f"{100 * 5 / 9.5:.1f}%"
+    assert share == f"{100 * math.sqrt(5 / 9.5):.1f}%"
     expect(sat).not_to_have_class("on")
     assert {"token_ids": [0, 1, 2]} in asked
     assert len(asked) == len({json.dumps(body) for body in asked}), "a window is asked about once"

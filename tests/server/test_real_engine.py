@@ -275,7 +275,10 @@ def test_a_given_text_is_encoded_without_generating(tiny: Server, tiny_engine: E
     url = f"{tiny.features_url}/v1/features/encode?filter=none&top_k={D_SAE}"
     encoded_before, sae_runs, _ = measured(tiny)
     total = 0
+    text_ids = tiny_engine.chat.encode_text("the user said hé", bos=False).ids
+    assert tiny_engine.chat.bos_id is not None
     for body, prompt in [
+        ({"token_ids": text_ids}, tiny_engine.chat.encode_text("the user said hé")),
         ({"text": "the user said hé"}, tiny_engine.chat.encode_text("the user said hé")),
         (
             {"messages": [{"role": "user", "content": "hello"}]},
@@ -316,6 +319,13 @@ LONG = "é" * CONTEXT
         ({"text": "a", "messages": []}, "text", "invalid_value", "either 'text' or 'messages'"),
         ({"text": 5}, "text", "invalid_value", "'text' is 5; it must be a string"),
         ({"messages": "a"}, "messages", "invalid_prompt", "messages is 'a'"),
+        (
+            {"token_ids": [1, 10**9]},
+            "token_ids",
+            "invalid_prompt",
+            "holds token 1000000000; this model's are 0",
+        ),
+        ({"token_ids": [1] * 1025}, "token_ids", "context_length_exceeded", "and 'token_ids' has 1026"),
         ({"text": LONG}, "text", "context_length_exceeded", f"{CONTEXT} tokens and 'text' has 1025"),
         (
             {"messages": [{"role": "user", "content": LONG}]},

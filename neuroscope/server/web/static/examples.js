@@ -5,7 +5,7 @@
 
 import { postJson } from "./api.js";
 import { h, replace } from "./dom.js";
-import { count, figure } from "./format.js";
+import { count, figure, inText } from "./format.js";
 import { colour, heatLine } from "./heat.js";
 
 const GROUPS = [[0.99, "The strongest 1% of firings"], [0.9, "From 90% to 99%"], [0.75, "From 75% to 90%"], [0.5, "From 50% to 75%"], [0.25, "From 25% to 50%"], [0, "The weakest quarter"]];
@@ -36,11 +36,23 @@ export function examplesSection(feature, fill = painter(feature)) {
 
 function groups(feature, kinds) {
   const share = quantiles(feature);
-  const rows = feature.examples.filter((row) => kinds.has(row.kind)).sort((a, b) => b.activation - a.activation || a.rank - b.rank);
+  const rows = once(feature.examples.filter((row) => kinds.has(row.kind))).sort((a, b) => b.activation - a.activation || a.rank - b.rank);
   if (!share) return [{ title: "By activation", rows }];
   const taken = GROUPS.map(([from, title]) => ({ from, title, rows: [] }));
   for (const row of rows) taken.find((group) => share(row.activation) >= group.from).rows.push(row);
   return taken.filter((group) => group.rows.length);
+}
+
+// A token that is an example of several kinds, once, with all of them.
+function once(rows) {
+  const found = new Map();
+  for (const row of rows) {
+    const place = `${row.position} ${row.doc_id}`;
+    const before = found.get(place);
+    if (before) before.kinds.push(row.kind);
+    else found.set(place, { ...row, kinds: [row.kind] });
+  }
+  return [...found.values()];
 }
 
 // activation -> share of the feature's firings below it, by its histogram, even inside a bin on the log scale.
@@ -72,7 +84,7 @@ function example(row, feature, fill) {
   const scale = Math.max(feature.max_activation ?? 0, row.activation);
   colour(line, row.tokens.map((_, place) => (place === row.center ? row.activation : null)), scale);
   fill(line, row, scale);
-  const about = `${KINDS[row.kind]} · ${row.stratum}`;
+  const about = `${row.kinds.map((kind) => KINDS[kind]).join(", ")} · ${inText(row.stratum)}`;
   return h("li", {}, h("div", { class: "measured" }, h("b", { class: "number" }, figure(row.activation)), h("small", { title: `document ${row.doc_id}, token ${row.position}` }, about)), line);
 }
 

@@ -54,7 +54,7 @@ function build() {
   const score = h("input", { type: "number", min: 0, max: 1, step: 0.05, class: "number" });
   const said = h("p", { class: "quiet found", role: "status" }, "loading …");
   const notices = h("div", {});
-  const heads = COLUMNS.map(([sort, title], place) => h("div", { role: "columnheader", class: CLASSES[place], "aria-colindex": place + 1 },
+  const heads = COLUMNS.map(([sort, title], place) => h("div", { role: "columnheader", class: CLASSES[place] === "number" ? "number" : null, "aria-colindex": place + 1 },
     sort ? h("button", { type: "button", onclick: () => sortBy(sort) }, title, h("span", { class: "arrow", "aria-hidden": "true" })) : title));
   const frame = h("div", { class: "frame", role: "grid", tabindex: 0, "aria-label": "Features", "aria-colcount": COLUMNS.length });
   search.addEventListener("input", () => change({ q: search.value }, { isTyping: true }));
@@ -62,7 +62,7 @@ function build() {
   labelled.addEventListener("change", () => change({ labelled: labelled.checked }));
   alive.addEventListener("change", () => change({ alive: alive.checked }));
   source.addEventListener("change", () => change({ source: source.value }));
-  score.addEventListener("input", () => change({ score: score.value === "" || !score.checkValidity() && score.validity.badInput ? null : Math.max(0, Math.min(1, Number(score.value))) }, { isTyping: true }));
+  score.addEventListener("input", () => change({ score: score.value === "" ? null : Math.max(0, Math.min(1, Number(score.value))) }, { isTyping: true }));
   replace(main,
     h("h1", {}, "Features"), notices,
     h("form", { class: "wanted", role: "search", onsubmit: (event) => event.preventDefault() },

@@ -52,8 +52,9 @@ function between(low, high) {
 function densities(all, feature) {
   if (!all.counts.length) return h("p", { class: "quiet" }, "No firing rates are known.");
   const { edges, counts } = all;
-  const bars = counts.map((n, bin) => ({ n, text: `${percent(10 ** edges[bin])} to ${percent(10 ** edges[bin + 1])}` }));
-  const ticks = edges.flatMap((edge, place) => (Number.isInteger(edge) ? [[place, percent(10 ** edge)]] : []));
+  const share = (edge) => `${figure(100 * 10 ** edge)}%`;
+  const bars = counts.map((n, bin) => ({ n, text: `${share(edges[bin])} to ${share(edges[bin + 1])}` }));
+  const ticks = edges.flatMap((edge, place) => (Number.isInteger(edge) ? [[place, share(edge)]] : []));
   const rate = feature.firing_rate;
   const at = rate > 0 ? Math.max(0, Math.min(counts.length, (Math.log10(rate) - edges[0]) / (edges[1] - edges[0]))) : null;
   const never = `${count(all.never_fired)} of ${count(all.width)} features never fired${rate === 0 ? ", this one among them" : ""}.`;

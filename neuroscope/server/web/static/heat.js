@@ -4,7 +4,7 @@
 import { h } from "./dom.js";
 import { figure, inText, visible } from "./format.js";
 
-const FAINTEST = 0.08; // of the strongest ground: what is active at all can be seen
+const FAINTEST = 0.1; // of the strongest ground: what is active at all can be seen
 
 let tip = null;
 
@@ -23,12 +23,12 @@ export function heatLine(tokens, { values = null, scale = 1, centre = null, name
   return line;
 }
 
-// Sets the grounds; the line keeps its size.
+// Sets the grounds; the line keeps its size. Their strength is the root of the share, so that weak ones differ too.
 export function colour(line, values, scale) {
   line.heat.values = values;
   values.forEach((value, place) => {
     const span = line.children[place];
-    const share = value > 0 && scale > 0 ? Math.min(1, Math.max(FAINTEST, value / scale)) : 0;
+    const share = value > 0 && scale > 0 ? Math.min(1, Math.max(FAINTEST, Math.sqrt(value / scale))) : 0;
     span.classList.toggle("on", share > 0);
     span.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
   });
