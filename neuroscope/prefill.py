@@ -13,7 +13,8 @@ import torch
 from neuroscope.errors import ModelError
 from neuroscope.models.backend import Backend, Forward
 from neuroscope.prefix import Cell, PrefixStore, key
-from neuroscope.sae.reading import FeatureReader, Reading
+from neuroscope.sae.autoencoder import Reading
+from neuroscope.sae.reading import FeatureReader
 
 PREFILL_CELL = 64
 """Prompts run in cells of this many positions: what follows a cell never changes it."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from torch import Tensor
 
 from neuroscope.models.backend import Saved
-from neuroscope.sae.reading import FeatureReader, Reading
+from neuroscope.sae.autoencoder import Reading
+from neuroscope.sae.reading import FeatureReader
 
 OBJECTS = 350
 """Bytes of the Python objects around one position's features."""

@@ -19,6 +19,7 @@ LAYERS = {
     "disk": 1,
     "errors": 1,
     "events": 1,
+    "native": 1,
     "sources": 1,
     "sae": 2,
     "models": 2,

@@ -76,7 +76,7 @@ class LlamaCppBackend:
         self._length = 0
         self._soiled = False
         """The cache holds values that are not finite, which zeros must replace."""
-        self._tap = Tap(layer, CELL, self.d_model, compiled=compiled)
+        self._tap = Tap(layer, CELL, self.d_model, in_c=compiled)
         self._context = self._open_context(min(model.context_length, CONTEXT), self._tap)
         self._free = weakref.finalize(self, _free, self._context, model)
         self._free.atexit = False  # a pass may still run then

@@ -1,32 +1,21 @@
 """The residual stream out of llama.cpp: a callback that keeps the tensor `l_out-L` of every graph.
 
-Compiled where there is a C compiler, once, into the cache; else in Python, which is slower the more layers a small
+In C where there is a compiler (`native`), else in Python, which is slower the more layers a small
 model has. Both read through ggml, wherever the tensor lives.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import shutil
-import subprocess
-from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from neuroscope.models.llamacpp_library import ggml, llama
-from neuroscope.sources import cache_dir, replace_atomically
+from neuroscope.native import compiled
 
-log = logging.getLogger(__name__)
-
-COMPILE_S = 60
+WITHOUT = "The residual is taken by a callback in Python, which slows a small model by a tenth"
 
 
 class _Fields(ctypes.Structure):
@@ -46,7 +35,7 @@ class _Fields(ctypes.Structure):
 class Tap:
     """Keeps what `l_out-{layer}` is in each graph, up to `rows` positions between two calls of `take`."""
 
-    def __init__(self, layer: int, rows: int, width: int, *, compiled: bool = True) -> None:
+    def __init__(self, layer: int, rows: int, width: int, *, in_c: bool = True) -> None:
         self._rows: NDArray[np.float32] = np.zeros((rows, width), np.float32)
         base = ggml()
         self._fields = _Fields(
@@ -56,7 +45,7 @@ class Tap:
             self._rows.nbytes,
             0,
         )
-        function = compiled_tap() if compiled else None
+        function = compiled_tap() if in_c else None
         self.compiled = function is not None
         kind = llama().ggml_backend_sched_eval_callback
         self.callback: Any = kind(self._in_python) if function is None else ctypes.cast(function, kind)
@@ -82,35 +71,10 @@ class Tap:
         return True
 
 
-@cache
 def compiled_tap() -> Any:
     """The C function; None where it cannot be compiled, which is said once."""
-    source = resources.files("neuroscope.models").joinpath("llamacpp_tap.c").read_bytes()
-    built_for = f"{platform.system()}-{platform.machine()}-{ctypes.sizeof(ctypes.c_void_p)}"
-    name = hashlib.sha256(source + built_for.encode()).hexdigest()[:16]
-    path = cache_dir() / "llamacpp" / f"tap-{name}.so"
-    try:
-        if not path.exists():
-            _compile(source, path)
-        return ctypes.CDLL(str(path)).neuroscope_tap
-    except (OSError, subprocess.SubprocessError, AttributeError) as error:
-        log.warning(
-            "The residual is taken by a callback in Python, which slows a small model by a tenth (%s). "
-            "Where a C compiler (cc, gcc or clang) is on the path, it is compiled at the next start.",
-            error,
-        )
-        return None
-
-
-def _compile(source: bytes, path: Path) -> None:
-    """Raises OSError without a compiler, SubprocessError when it fails."""
-    chosen = [os.environ["CC"]] if os.environ.get("CC") else ["cc", "gcc", "clang"]
-    compiler = next((found for name in chosen if (found := shutil.which(name))), None)
-    if compiler is None:
-        raise OSError(f"no C compiler is on the path: none of {', '.join(chosen)}")
-    with replace_atomically(path) as temporary:
-        command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-o", str(temporary), "-"]
-        subprocess.run(command, input=source, check=True, capture_output=True, timeout=COMPILE_S)
+    library = compiled("neuroscope.models", "llamacpp_tap.c", WITHOUT)
+    return None if library is None else library.neuroscope_tap
 
 
 def _address(function: Any) -> int | None:

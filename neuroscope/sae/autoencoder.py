@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor
 
 from neuroscope.errors import SAEFormatError
 from neuroscope.sae.norms import INPUT_NORMS
+
+NOT_FINITE = "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,14 @@ class SparseActs:
     @property
     def l0(self) -> int:
         return len(self.indices)
+
+
+class Reading(NamedTuple):
+    """One position's features."""
+
+    acts: SparseActs
+    fvu: float | None
+    """Fraction of the residual's variance the SAE does not explain; None without a decoder."""
 
 
 class SparseAutoencoder:

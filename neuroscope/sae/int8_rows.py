@@ -22,8 +22,8 @@ UNIT = 2.0**-24
 """Largest relative error of one float32 rounding."""
 SLACK = 1.001
 """Covers that the bounds themselves are computed in float32."""
-SPLIT = 32
-"""Dimensions taken out of the 8-bit product: 2 MB of float32 for 16,384 features."""
+SPLIT = 16
+"""Dimensions taken out of the 8-bit product: 1 MB of float32 for 16,384 features."""
 MULTIPLE = 64
 """Sides of the copy; torch's kernel reads past the end of others."""
 _SMALLEST = 2.0**-124
@@ -70,6 +70,11 @@ class Int8Rows:
         """Memory of the copy, with its norms and the columns that are split off."""
         vectors = 4 * (len(self.floor) + len(self.rest_norms) + len(self.norms)) + 2 * len(self.scale)
         return self.quantised.numel() + vectors + 4 * self._columns.numel()
+
+    @property
+    def split(self) -> tuple[Tensor, Tensor]:
+        """The dimensions [n] that are split off, ascending, and what `rows` have for them [n, d_sae]."""
+        return self._dimensions, self._columns
 
     def split_off(self, x: Tensor) -> None:
         """From now on compute in float32 the dimensions that are largest in `x` [d_in]."""

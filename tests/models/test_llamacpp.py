@@ -13,10 +13,9 @@ import torch
 from fakes.gguf_files import write_gguf
 from fakes.tiny import CONTEXT, D_MODEL, LAYERS, VOCABULARY, save_tiny_llama
 
-from neuroscope import sources
+from neuroscope import native, sources
 from neuroscope.engine import Engine, Sampling
 from neuroscope.errors import ModelError, SourceError
-from neuroscope.models import llamacpp_tap
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.file_key import file_key
 from neuroscope.models.llamacpp import CELL, LlamaCppBackend
@@ -37,12 +36,13 @@ def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Nothing that is made here stays in the cache of whoever runs the tests."""
     patch = pytest.MonkeyPatch()
     cache = tmp_path_factory.mktemp("cache")
-    for module in ("llamacpp_tap", "llamacpp_file", "llamacpp_trial", "loading"):
+    patch.setattr(native, "cache_dir", lambda: cache)
+    for module in ("llamacpp_file", "llamacpp_trial", "loading"):
         patch.setattr(f"neuroscope.models.{module}.cache_dir", lambda: cache)
-    llamacpp_tap.compiled_tap.cache_clear()
+    native.compiled.cache_clear()
     yield
     patch.undo()
-    llamacpp_tap.compiled_tap.cache_clear()
+    native.compiled.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +139,15 @@ def test_the_callback_in_python_takes_the_same(real: LlamaCppBackend, smollm2: P
 def test_without_a_compiler_python_takes_the_residual_and_says_what_is_faster(
     tiny_gguf: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(llamacpp_tap, "cache_dir", lambda: tmp_path)
+    monkeypatch.setattr(native, "cache_dir", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    llamacpp_tap.compiled_tap.cache_clear()
+    native.compiled.cache_clear()
     try:
         with caplog.at_level(logging.WARNING):
             backend = LlamaCppBackend(tiny_gguf, LAYER)
     finally:
-        llamacpp_tap.compiled_tap.cache_clear()
+        native.compiled.cache_clear()
     assert backend.forward([5, 6]).residual.shape == (2, D_MODEL)
     assert "no C compiler is on the path: none of cc, gcc, clang" in caplog.text
     assert "compiled at the next start" in caplog.text

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import shutil
+import threading
+from collections.abc import Callable
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from neuroscope import native
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseActs, SparseAutoencoder, screen
 from neuroscope.sae.exact import features_of, summed
 from neuroscope.sae.int8_rows import Int8Rows
+from neuroscope.sae.one_row import library
 from neuroscope.sae.reading import FeatureReader
-from neuroscope.sae.screen import Screen, screen_of
+from neuroscope.sae.screen import Screen, finds_as_torch, screen_of
 
+Maker = Callable[[SparseAutoencoder], Screen]
 SCALES = [1e-42, 1e-30, 1e-8, 1.0, 1e6, 1e15]
 
 
@@ -26,6 +38,24 @@ def plain(d_in: int, d_sae: int, seed: int = 0, *, k: int | None = None) -> Spar
 
 def whole(sae: SparseAutoencoder, x: Tensor) -> SparseActs:
     return features_of(sae, x, torch.arange(sae.d_sae))
+
+
+def in_c() -> ctypes.CDLL:
+    compiled = library()
+    assert compiled is not None, "a C compiler is there"
+    return compiled
+
+
+@pytest.fixture(params=["torch", "C"])
+def make(request: pytest.FixtureRequest) -> Maker:
+    """A screen by torch, and the compiled one: each promise is both's."""
+    if request.param == "torch":
+        return Screen
+    return partial(Screen, compiled=in_c())
+
+
+def found(used: Screen, x: Tensor) -> SparseActs:
+    return used.read(x).acts
 
 
 def same(one: SparseActs, other: SparseActs) -> bool:
@@ -70,27 +100,26 @@ def odd_sae(seed: int) -> tuple[SparseAutoencoder, Tensor]:
 
 
 @pytest.mark.usefixtures("any_number_passes")
-def test_the_screen_finds_what_all_features_give_to_the_last_bit() -> None:
+def test_the_screen_finds_what_all_features_give_to_the_last_bit(make: Maker) -> None:
     for seed in range(400):
         sae, x = odd_sae(seed)
-        assert same(Screen(sae).read(x), whole(sae, x)), f"seed {seed}"
+        assert same(found(make(sae), x), whole(sae, x)), f"seed {seed}"
 
 
-def test_so_does_the_whole_encoder_that_is_read_where_too_many_features_pass() -> None:
+def test_so_does_the_whole_encoder_that_is_read_where_too_many_features_pass(make: Maker) -> None:
     for seed in range(200):
         sae, x = odd_sae(seed)
-        other = Screen(sae)
-        candidates = other._whole(x)
-        assert candidates is not None
-        assert same(features_of(sae, x, candidates), whole(sae, x)), f"seed {seed}"
+        reading = make(sae)._whole(x)
+        assert reading is not None
+        assert same(reading.acts, whole(sae, x)), f"seed {seed}"
 
 
 @pytest.mark.parametrize("k", [None, 20, 2048])
-def test_few_features_pass_the_screen_and_encode_finds_the_same(k: int | None) -> None:
+def test_few_features_pass_the_screen_and_encode_finds_the_same(k: int | None, make: Maker) -> None:
     sae = plain(256, 2048, k=k)
-    used = Screen(sae)
+    used = make(sae)
     for x in torch.randn(20, 256):
-        acts = used.read(x)
+        acts = found(used, x)
         encoded = sae.encode(x)
         assert acts.indices.tolist() == encoded.nonzero()[:, 0].tolist()
         np.testing.assert_allclose(acts.values, encoded[encoded > 0].numpy(), rtol=1e-4, atol=1e-6)
@@ -98,24 +127,24 @@ def test_few_features_pass_the_screen_and_encode_finds_the_same(k: int | None) -
     assert used.is_used or k == 2048
 
 
-def test_a_dimension_a_thousand_times_the_others_is_split_off() -> None:
+def test_a_dimension_a_thousand_times_the_others_is_split_off(make: Maker) -> None:
     """The bound is made of the row's norm, to which such a dimension would add what it does not cost in accuracy."""
     sae = plain(512, 2048)
     sae.W_enc[7] = 0.0  # as in real encoders: nothing is read from such a dimension
-    used = Screen(sae)
+    used = make(sae)
     rows = torch.randn(4, 512)
     rows[:, 7] = 3000.0
     for x in rows:
-        assert same(used.read(x), whole(sae, x))
+        assert same(found(used, x), whole(sae, x))
         assert 0 < used.candidates <= 2048 / 16
     assert used.is_used
 
 
 @pytest.mark.usefixtures("any_number_passes")
-def test_of_equal_values_at_the_last_place_the_lower_indices_stay() -> None:
+def test_of_equal_values_at_the_last_place_the_lower_indices_stay(make: Maker) -> None:
     sae = SparseAutoencoder(torch.ones(4, 200), torch.zeros(200), torch.zeros(200), k=3)
     sae.W_enc[:, 150] = 2.0
-    acts = Screen(sae).read(torch.ones(4))
+    acts = found(make(sae), torch.ones(4))
     assert (acts.indices.tolist(), acts.values.tolist()) == ([0, 1, 150], [4.0, 4.0, 8.0])
 
 
@@ -147,7 +176,7 @@ def test_the_bound_of_the_copy_holds_for_every_feature() -> None:
 
 
 @pytest.mark.usefixtures("any_number_passes")
-def test_a_bias_that_the_sum_hardly_moves_is_rounded_as_everywhere() -> None:
+def test_a_bias_that_the_sum_hardly_moves_is_rounded_as_everywhere(make: Maker) -> None:
     """Products of about half a unit in the last place of the bias: one rounding decides, and 8 bits tell nothing."""
     torch.manual_seed(0)
     half = 2.0**-11  # of 8192 to 16384, floats are 2**-10 apart
@@ -155,53 +184,59 @@ def test_a_bias_that_the_sum_hardly_moves_is_rounded_as_everywhere() -> None:
     sae = SparseAutoencoder(W_enc, torch.full((1024,), 10_000.0), torch.full((1024,), 10_000.0))
     expected = whole(sae, torch.ones(64))
     assert 100 < expected.l0 < 924
-    assert same(Screen(sae).read(torch.ones(64)), expected)
+    assert same(found(make(sae), torch.ones(64)), expected)
 
 
-def test_features_that_read_nothing_do_not_pass() -> None:
+def test_features_that_read_nothing_do_not_pass(make: Maker) -> None:
     """Dead features of releases are zero rows, with bias and threshold 0; half of some SAEs are."""
     sae = SparseAutoencoder(torch.zeros(64, 4096), torch.zeros(4096), torch.zeros(4096))
-    used = Screen(sae)
-    assert used.read(torch.ones(64)).l0 == used.candidates == 0
+    used = make(sae)
+    assert found(used, torch.ones(64)).l0 == used.candidates == 0
     assert used.is_used
 
 
-def test_an_sae_of_which_half_is_active_is_read_whole_after_some_rows() -> None:
+def test_an_sae_of_which_half_is_active_is_read_whole_after_some_rows(make: Maker) -> None:
     sae = plain(64, 1024)
     sae.threshold.zero_()
-    used = Screen(sae)
+    used = make(sae)
     rows = torch.randn(12, 64)
     for x in rows:
-        acts = used.read(x)
+        acts = found(used, x)
         assert same(acts, whole(sae, x))
         assert acts.l0 > 300
     assert not used.is_used
-    assert same(used.read(rows[0]), whole(sae, rows[0]))
+    assert same(found(used, rows[0]), whole(sae, rows[0]))
 
 
-def test_one_crowded_row_does_not_end_the_screen() -> None:
+def test_one_crowded_row_does_not_end_the_screen(make: Maker) -> None:
     sae = plain(256, 2048)
-    used = Screen(sae)
+    used = make(sae)
     crowded = 100 * torch.randn(256)
     for _ in range(12):
-        assert same(used.read(crowded), whole(sae, crowded))
+        assert same(found(used, crowded), whole(sae, crowded))
         for x in torch.randn(4, 256):
-            used.read(x)
+            found(used, x)
     assert used.is_used
 
 
-def test_sums_beyond_float32_give_what_encode_gives() -> None:
+def test_sums_beyond_float32_give_what_encode_gives(make: Maker) -> None:
     sae = plain(64, 256)
     x = torch.randn(64) * 1e37
-    acts = Screen(sae).read(x)
+    acts = found(make(sae), x)
     encoded = sae.encode(x)
     assert acts.indices.tolist() == encoded.nonzero()[:, 0].tolist()
     assert acts.values.tolist() == encoded[encoded != 0].tolist()
 
 
+@pytest.mark.parametrize("by", ["torch", "C"])
 @pytest.mark.parametrize("norm", ["none", "rms", "layer_norm", "constant_norm_rescale"])
-def test_a_reader_screens_one_row_and_not_several(monkeypatch: pytest.MonkeyPatch, norm: str) -> None:
+def test_a_reader_screens_one_row_and_not_several(
+    monkeypatch: pytest.MonkeyPatch, norm: str, by: str
+) -> None:
     monkeypatch.setattr(screen, "MIN_WEIGHTS", 256 * 2048)
+    monkeypatch.setattr(screen, "MIN_WEIGHTS_IN_C", 256 * 2048)
+    if by == "torch":
+        monkeypatch.setattr(screen, "library", lambda: None)
     small = plain(256, 2048)
     sae = SparseAutoencoder(
         small.W_enc,
@@ -214,6 +249,7 @@ def test_a_reader_screens_one_row_and_not_several(monkeypatch: pytest.MonkeyPatc
     before = sae.encode(torch.ones(256))
     reader = FeatureReader(sae)
     assert reader.screen is not None
+    assert (reader.screen.one_row is not None) == (by == "C")
     residual = torch.randn(3, 256)
     many = reader.read(residual)
     assert reader.screen.candidates == 0
@@ -241,9 +277,144 @@ def test_a_torch_whose_kernel_is_another_is_not_trusted(monkeypatch: pytest.Monk
         return ((x / step).round() * step @ weights.T.to(x.dtype)) * scale
 
     monkeypatch.setattr(screen, "MIN_WEIGHTS", 1)
+    monkeypatch.setattr(screen, "MIN_WEIGHTS_IN_C", 1)
+    monkeypatch.setattr(screen, "library", lambda: None)
     assert screen_of(plain(256, 2048)) is not None
     if fault == "missing":
         monkeypatch.delattr(torch, "_weight_int8pack_mm")
     else:
         monkeypatch.setattr(torch, "_weight_int8pack_mm", other)
     assert screen_of(plain(256, 2048)) is None
+
+
+def test_whole_numbers_of_the_row_stay_within_their_sums() -> None:
+    """As many dimensions, all as large as can be and of one sign, as bring a sum of 31 bits nearest to its end."""
+    for d_in in (1, 64, 600, 70_000):
+        for sign in (1.0, -1.0):
+            sae = SparseAutoencoder(torch.ones(d_in, 64), torch.zeros(64), torch.full((64,), d_in - 1.0))
+            sae.W_enc[:, 32:] = -1.0
+            used = Screen(sae, in_c())
+            acts = found(used, sign * torch.ones(d_in))
+            assert acts.indices.tolist() == list(range(32) if sign > 0 else range(32, 64))
+            assert set(acts.values.tolist()) == {float(d_in)}
+            assert used.is_used
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 3e38])
+def test_a_weight_that_is_no_number_leaves_the_other_features_as_they_are(make: Maker, bad: float) -> None:
+    sae = plain(64, 256)
+    x = torch.randn(64)
+    before = found(make(sae), x)
+    sae.W_enc[3, 5] = bad
+    acts = found(make(sae), x)
+    assert 5 not in before.indices
+    others = acts.indices != 5
+    assert acts.indices[others].tolist() == before.indices.tolist()
+    np.testing.assert_allclose(acts.values[others], before.values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_biases_and_thresholds_that_are_no_numbers_decide_as_everywhere(make: Maker, bad: float) -> None:
+    for which in ("b_enc", "threshold"):
+        sae = plain(64, 256)
+        getattr(sae, which)[::9] = bad
+        for x in torch.randn(4, 64):
+            assert same(found(make(sae), x), whole(sae, x))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_row_that_is_not_finite_is_refused(make: Maker, bad: float) -> None:
+    x = torch.randn(64)
+    x[7] = bad
+    with pytest.raises(ModelError, match="not finite"):
+        make(plain(64, 256)).read(x)
+
+
+@pytest.mark.usefixtures("any_number_passes")
+def test_more_threads_find_the_same_and_callers_wait_for_each_other() -> None:
+    sae = plain(300, 5000, k=40)
+    sae.W_dec, sae.b_dec = torch.randn(5000, 300), torch.randn(300)
+    used, rows = Screen(sae, in_c(), decoder=True), torch.randn(16, 300)
+    alone = [used.read(x) for x in rows]
+    wrong: list[int] = []
+
+    def read_all() -> None:
+        torch.set_num_threads(2)
+        for _ in range(5):
+            for number, (x, expected) in enumerate(zip(rows, alone, strict=True)):
+                reading = used.read(x)
+                if not same(reading.acts, expected.acts) or reading.fvu != expected.fvu:
+                    wrong.append(number)
+
+    before = torch.get_num_threads()
+    try:
+        callers = [threading.Thread(target=read_all) for _ in range(3)]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    finally:
+        torch.set_num_threads(before)
+    assert not wrong
+
+
+def compiled_from(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *flags: str) -> ctypes.CDLL:
+    monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, *flags))
+    native._compile(source.encode(), tmp_path / "other.so")
+    return ctypes.CDLL(str(tmp_path / "other.so"))
+
+
+def source() -> str:
+    return resources.files("neuroscope.sae").joinpath("one_row.c").read_text()
+
+
+@pytest.mark.parametrize("level", ["-O0", "-O3"])
+@pytest.mark.usefixtures("any_number_passes")
+def test_a_processor_without_avx2_finds_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    plainly = compiled_from(source(), tmp_path, monkeypatch, "-DPLAIN", level, "-Wall", "-Wextra", "-Werror")
+    for seed in range(60):
+        sae, x = odd_sae(seed)
+        assert same(found(Screen(sae, plainly), x), whole(sae, x)), f"seed {seed}"
+
+
+def test_a_compiler_that_adds_otherwise_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = "lower[i] += upper[i]"
+    assert source().count(sums) == 1
+    other = compiled_from(source().replace(sums, f"{sums} * 1.000001f"), tmp_path, monkeypatch)
+    sae = plain(256, 2048)
+    assert finds_as_torch(in_c())
+    assert not finds_as_torch(other)
+    monkeypatch.setattr(screen, "MIN_WEIGHTS_IN_C", 1)
+    monkeypatch.setattr(screen, "library", lambda: other)
+    assert screen_of(sae) is None
+
+
+def test_without_a_compiler_torch_finds_the_same_and_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(screen, "MIN_WEIGHTS", 1)
+    monkeypatch.setattr(screen, "MIN_WEIGHTS_IN_C", 1)
+    sae = plain(256, 2048)
+    compiled = screen_of(sae)
+    monkeypatch.setattr(native, "cache_dir", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    native.compiled.cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING):
+            without = screen_of(sae)
+    finally:
+        native.compiled.cache_clear()
+    assert shutil.which("cc") is None
+    assert compiled is not None
+    assert without is not None
+    assert compiled.one_row is not None
+    assert without.one_row is None
+    assert "Features of single tokens are found by torch" in caplog.text
+    assert "no C compiler is on the path: none of cc, gcc, clang" in caplog.text
+    for x in torch.randn(5, 256):
+        assert same(found(compiled, x), found(without, x))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from fakes.gguf_files import write_gguf
 
-from neuroscope import settings
-from neuroscope.models import llamacpp_tap
+from neuroscope import native, settings
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.loading import load_model
 from neuroscope.models.torch_backend import TorchBackend
@@ -32,9 +31,10 @@ def test_the_report_compares_with_the_same_weights_and_with_the_unquantised_ones
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("llamacpp_tap", "llamacpp_file", "llamacpp_trial", "loading"):
+    monkeypatch.setattr(native, "cache_dir", lambda: tmp_path / "cache")
+    for module in ("llamacpp_file", "llamacpp_trial", "loading"):
         monkeypatch.setattr(f"neuroscope.models.{module}.cache_dir", lambda: tmp_path / "cache")
-    llamacpp_tap.compiled_tap.cache_clear()
+    native.compiled.cache_clear()
     path = write_gguf(tmp_path / "tiny.gguf", *tiny_llama)
     model, tokenizer = load_model(path, device="cpu", dtype="float32")
     chat = ChatTokenizer(tokenizer)
@@ -54,4 +54,4 @@ def test_the_report_compares_with_the_same_weights_and_with_the_unquantised_ones
     assert found.quantization.quantization == chosen.arithmetic
     assert 0.8 < found.quantization.overlap <= 1
     assert [(check.name, check.verdict) for check in found.checks] == [("backend", "ok")]
-    llamacpp_tap.compiled_tap.cache_clear()
+    native.compiled.cache_clear()

@@ -1,0 +1,307 @@
+/* What one token's row costs most of: the encoder's 8-bit copy, the exact sums of what it lets through, the decoder.
+ *
+ * The same arithmetic as `screen` and `exact` in torch, in one pass over memory each. Plain C that a compiler makes
+ * vectors of; on x86-64 a second copy for AVX2 is chosen when it runs. It must be compiled without -ffast-math and
+ * with -ffp-contract=off: the sums are promised to the last bit.
+ *
+ * The pieces of a job are taken from a counter by whoever comes: `team` is OpenMP's own function, given by address, so
+ * that the threads are those which torch or llama.cpp have just used; without one, the caller does all.
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define SPLIT 16 /* as in `int8_rows` */
+#define SLACK 1.001 /* as in `int8_rows` */
+#define FEATURES 512 /* of one piece of the screen */
+#define PIECES 8     /* of the exact sums */
+#define WIDE 512     /* dimensions that are worth another thread of the decoder */
+#define MOST_L1 16000000 /* 127 times this, and half of a million for roundings, is below 2^31 */
+
+typedef void (*team_function)(void (*)(void *), void *, unsigned, unsigned);
+
+#define SAME static inline __attribute__((always_inline))
+
+struct reader {
+    int64_t d_in, d_sae, padded;         /* `padded`: bytes of a row of the copy */
+    const int8_t *copy;                  /* [d_sae, padded] */
+    const float *constants;              /* [d_sae, 4]: scale, |rest|, |copied|, floor */
+    const float *rows;                   /* [d_sae, d_in]: the encoder */
+    const float *bias, *threshold;       /* [d_sae] */
+    const float *decoder, *decoder_bias; /* [d_sae, d_in], [d_in]; null without */
+    int64_t split;                       /* dimensions in float32, SPLIT at most */
+    const int64_t *dimensions;           /* [split] */
+    const float *columns;                /* [split, d_sae] */
+    int64_t k;                           /* of a TopK, else 0 */
+    double largest_norm, of_sums, of_bias;
+    team_function team;
+    int64_t threads;
+    /* of one row */
+    int16_t *whole;             /* [padded]: the row as whole numbers */
+    float *scratch;             /* [PIECES, d_in] */
+    int32_t *found;             /* [d_sae]: features */
+    float *lowest, *highest;    /* [d_sae], of those found */
+    int32_t *counts;            /* [pieces of d_sae] */
+    float *values;              /* [d_sae], of those found */
+    float *decoded;             /* [d_in] */
+    int64_t candidates;         /* what the screen let through */
+    double unexplained;
+};
+
+struct job {
+    const struct reader *r;
+    void (*piece)(const struct job *, int64_t);
+    int64_t pieces, next;
+    const float *x;                      /* [d_in] */
+    int64_t count;                       /* of those found */
+    double step, of_rest, of_copied;
+    float split[SPLIT];
+};
+
+static void work(void *data) {
+    struct job *job = data;
+    int64_t piece;
+    while ((piece = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED)) < job->pieces) job->piece(job, piece);
+}
+
+static void run(struct job *job) {
+    job->next = 0;
+    if (job->r->team && job->r->threads > 1 && job->pieces > 1)
+        job->r->team(work, job, (unsigned)job->r->threads, 0);
+    else
+        work(job);
+}
+
+/* Integers: no order of the additions rounds, and `MOST_L1` keeps each of them within 31 bits. */
+SAME int32_t dot(const int8_t *restrict q, const int16_t *restrict x, int64_t n) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (int16_t)q[i] * x[i];
+    return sum;
+}
+
+/* Of the dimensions split off, in float32, one after the other. */
+SAME void add_columns(const struct job *job, int64_t start, int64_t n, float *restrict sums) {
+    for (int64_t f = 0; f < n; f++) sums[f] = 0;
+    for (int64_t j = 0; j < job->r->split; j++) {
+        const float *restrict column = job->r->columns + j * job->r->d_sae + start;
+        float x = job->split[j];
+        for (int64_t f = 0; f < n; f++) sums[f] += x * column[f];
+    }
+}
+
+SAME void screen_piece(const struct job *job, int64_t piece) {
+    const struct reader *r = job->r;
+    int64_t start = piece * FEATURES, stop = start + FEATURES, count = 0;
+    float split[FEATURES];
+    if (stop > r->d_sae) stop = r->d_sae;
+    add_columns(job, start, stop - start, split);
+    for (int64_t f = start; f < stop; f++) {
+        const float *constants = r->constants + 4 * f;
+        double scaled = dot(r->copy + f * r->padded, r->whole, r->padded) * (constants[0] * job->step);
+        double pre = scaled + split[f - start] + r->bias[f];
+        double error = constants[1] * job->of_rest + constants[2] * job->of_copied + constants[3];
+        error += fabs((double)r->bias[f]) * r->of_bias;
+        double least = r->threshold[f] > 0 ? r->threshold[f] : 0;
+        if (pre + error <= least) continue;
+        r->found[start + count] = (int32_t)f;
+        r->lowest[start + count] = (float)(pre - error);
+        r->highest[start + count] = (float)(pre + error);
+        count++;
+    }
+    r->counts[piece] = (int32_t)count;
+}
+
+/* The tree of `exact.summed`: the upper half is added to the lower until one is left. */
+SAME void sums_piece(const struct job *job, int64_t piece) {
+    const struct reader *r = job->r;
+    const float *restrict x = job->x;
+    float *restrict lower = r->scratch + piece * r->d_in;
+    int64_t start = job->count * piece / job->pieces, stop = job->count * (piece + 1) / job->pieces;
+    for (int64_t c = start; c < stop; c++) {
+        const float *restrict row = r->rows + r->found[c] * r->d_in;
+        if (c + 1 < stop) {
+            const char *next = (const char *)(r->rows + r->found[c + 1] * r->d_in);
+            for (int64_t at = 0; at < 4 * r->d_in && at < 1024; at += 64) __builtin_prefetch(next + at);
+        }
+        for (int64_t i = 0; i < r->d_in; i++) lower[i] = row[i] * x[i];
+        for (int64_t length = r->d_in; length > 1;) {
+            int64_t half = length / 2;
+            const float *restrict upper = lower + length - half;
+            for (int64_t i = 0; i < half; i++) lower[i] += upper[i];
+            length -= half;
+        }
+        r->values[c] = lower[0] + r->bias[r->found[c]];
+    }
+}
+
+SAME void decode_piece(const struct job *job, int64_t piece) {
+    const struct reader *r = job->r;
+    int64_t start = r->d_in * piece / job->pieces, stop = r->d_in * (piece + 1) / job->pieces;
+    float *restrict out = r->decoded;
+    for (int64_t i = start; i < stop; i++) out[i] = 0;
+    for (int64_t c = 0; c < job->count; c++) {
+        const float *restrict row = r->decoder + r->found[c] * r->d_in;
+        float value = r->values[c];
+        for (int64_t i = start; i < stop; i++) out[i] += value * row[i];
+    }
+    for (int64_t i = start; i < stop; i++) out[i] += r->decoder_bias[i];
+}
+
+static void screen_plain(const struct job *job, int64_t piece) { screen_piece(job, piece); }
+static void sums_plain(const struct job *job, int64_t piece) { sums_piece(job, piece); }
+static void decode_plain(const struct job *job, int64_t piece) { decode_piece(job, piece); }
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
+#define AVX2 __attribute__((target("avx2")))
+AVX2 static void screen_avx2(const struct job *job, int64_t piece) { screen_piece(job, piece); }
+AVX2 static void sums_avx2(const struct job *job, int64_t piece) { sums_piece(job, piece); }
+AVX2 static void decode_avx2(const struct job *job, int64_t piece) { decode_piece(job, piece); }
+#define CHOSEN(name) (__builtin_cpu_supports("avx2") ? name##_avx2 : name##_plain)
+#else
+#define CHOSEN(name) name##_plain
+#endif
+
+/* The row as whole numbers of a step, all of its bounds, and the dimensions that are split off. */
+static int prepare(struct job *job) {
+    const struct reader *r = job->r;
+    double norm = 0, rest = 0, lost = 0, l1 = 0, largest = 0;
+    float *kept = r->scratch;
+    for (int64_t i = 0; i < r->d_in; i++) {
+        kept[i] = job->x[i];
+        norm += (double)kept[i] * kept[i];
+    }
+    for (int64_t j = 0; j < r->split; j++) {
+        job->split[j] = kept[r->dimensions[j]];
+        kept[r->dimensions[j]] = 0;
+    }
+    for (int64_t i = 0; i < r->d_in; i++) {
+        double size = fabs((double)kept[i]);
+        rest += size * size;
+        l1 += size;
+        largest = size > largest ? size : largest;
+    }
+    norm = sqrt(norm);
+    if (!(norm * r->largest_norm < 1e37)) return 0;
+    double step = largest / 32767 > l1 / MOST_L1 ? largest / 32767 : l1 / MOST_L1;
+    double steps = step > 0 ? 1 / step : 0;
+    for (int64_t i = 0; i < r->d_in; i++) {
+        double value = kept[i] * steps;
+        int16_t whole = (int16_t)(int32_t)(value < 0 ? value - 0.5 : value + 0.5);
+        double left = kept[i] - whole * step;
+        r->whole[i] = whole;
+        lost += left * left;
+    }
+    for (int64_t i = r->d_in; i < r->padded; i++) r->whole[i] = 0;
+    double common = r->of_sums * norm;
+    job->step = step;
+    job->of_rest = SLACK * (sqrt(rest) + common);
+    job->of_copied = SLACK * (sqrt(lost) + common);
+    return 1;
+}
+
+/* The k-th largest of n, 1 <= k <= n; their order is lost. What is no number counts as the smallest. */
+static float kth_largest(float *values, int64_t n, int64_t k) {
+    int64_t low = 0, high = n - 1, at = k - 1;
+    for (int64_t i = 0; i < n; i++)
+        if (values[i] != values[i]) values[i] = -INFINITY;
+    while (low < high) {
+        float middle = values[low + (high - low) / 2];
+        int64_t i = low, j = high;
+        while (i <= j) {
+            while (values[i] > middle) i++;
+            while (values[j] < middle) j--;
+            if (i <= j) {
+                float other = values[i];
+                values[i++] = values[j], values[j--] = other;
+            }
+        }
+        if (at <= j) high = j;
+        else if (at >= i) low = i;
+        else break;
+    }
+    return values[at];
+}
+
+static int64_t gather(const struct reader *r, int64_t pieces) {
+    int64_t count = 0;
+    for (int64_t piece = 0; piece < pieces; count += r->counts[piece++]) {
+        size_t size = sizeof(float) * (size_t)r->counts[piece];
+        memmove(r->found + count, r->found + piece * FEATURES, size);
+        memmove(r->lowest + count, r->lowest + piece * FEATURES, size);
+        memmove(r->highest + count, r->highest + piece * FEATURES, size);
+    }
+    return count;
+}
+
+/* Of those found, the ones that are not surely below k others. */
+static int64_t narrow(const struct reader *r, int64_t count) {
+    for (int64_t c = 0; c < count; c++) {
+        float lowest = r->lowest[c];
+        r->values[c] = lowest > r->threshold[r->found[c]] && lowest > 0 ? lowest : 0;
+    }
+    float last = kth_largest(r->values, count, r->k);
+    int64_t kept = 0;
+    for (int64_t c = 0; c < count; c++)
+        if (!(r->highest[c] < last)) r->found[kept++] = r->found[c];
+    return kept;
+}
+
+/* Of those found and summed, the active ones; of equal ones at a TopK's last place the first. */
+static int64_t active(const struct reader *r, int64_t count) {
+    int64_t kept = 0;
+    for (int64_t c = 0; c < count; c++) {
+        float value = r->values[c];
+        if (!(value > r->threshold[r->found[c]] && value > 0)) continue;
+        r->found[kept] = r->found[c], r->values[kept++] = value;
+    }
+    if (!r->k || kept <= r->k) return kept;
+    memcpy(r->lowest, r->values, sizeof(float) * (size_t)kept);
+    float last = kth_largest(r->lowest, kept, r->k);
+    int64_t larger = 0, chosen = 0;
+    for (int64_t c = 0; c < kept; c++) larger += r->values[c] > last;
+    for (int64_t c = 0, equal = r->k - larger; c < kept; c++) {
+        if (r->values[c] < last || (r->values[c] == last && equal-- <= 0)) continue;
+        r->found[chosen] = r->found[c], r->values[chosen++] = r->values[c];
+    }
+    return chosen;
+}
+
+#define OVERFLOWS (-1)
+#define TOO_MANY (-2)
+
+/* `decoded` of the first `count` found; what it leaves of x, as a share of its square. */
+static double unexplained(const struct reader *r, const float *x, int64_t count) {
+    int64_t pieces = r->d_in / WIDE < PIECES ? r->d_in / WIDE : PIECES;
+    struct job job = {.r = r, .piece = CHOSEN(decode), .pieces = pieces > 1 ? pieces : 1, .count = count};
+    run(&job);
+    double left = 0, whole = 0;
+    for (int64_t i = 0; i < r->d_in; i++) {
+        double difference = (double)x[i] - r->decoded[i];
+        left += difference * difference;
+        whole += (double)x[i] * x[i];
+    }
+    return left / (whole > 1e-12 ? whole : 1e-12);
+}
+
+/* How many features are active in x [d_in]; they are in `found`, ascending, and `values`. With `most` 0 every feature
+ * is summed, else those that the screen lets through, where they are not more. With a decoder, `unexplained` too.
+ */
+int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
+    struct job job = {.r = r, .piece = CHOSEN(screen), .pieces = (r->d_sae + FEATURES - 1) / FEATURES, .x = x};
+    if (!prepare(&job)) return OVERFLOWS;
+    int64_t count = r->d_sae;
+    if (most) {
+        run(&job);
+        count = gather(r, job.pieces);
+        if (r->k && count > r->k) count = narrow(r, count);
+        if (count > most) return TOO_MANY;
+    } else
+        for (int64_t f = 0; f < count; f++) r->found[f] = (int32_t)f;
+    r->candidates = count;
+    struct job sums = {.r = r, .piece = CHOSEN(sums), .pieces = PIECES, .x = x, .count = count};
+    run(&sums);
+    count = active(r, count);
+    if (r->decoder) r->unexplained = unexplained(r, x, count);
+    return count;
+}

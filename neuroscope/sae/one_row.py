@@ -1,0 +1,135 @@
+"""`one_row.c` for one SAE: its encoder's 8-bit copy, exact sums and the decoder for one row, in C.
+
+    x_rest = step * whole + d        whole: numbers of 16 bits, as large as 31-bit sums allow
+
+takes the place of `int8_rows`' bfloat16 row. Sums of whole numbers are exact in any order; |d| is measured of every
+row, and what float32 and float64 round beside it is below the share of |x| |w_f| that stands in each bound for the
+order of exact sums. Everything is read, not copied: the SAE's tensors must stay where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neuroscope.native import compiled
+from neuroscope.sae.autoencoder import Reading, SparseActs, SparseAutoencoder
+from neuroscope.sae.exact import depth
+from neuroscope.sae.int8_rows import SPLIT, UNIT, Int8Rows
+
+WITHOUT = "Features of single tokens are found by torch, which takes about twice the time"
+WIDEST = 1_000_000
+"""Dimensions for which one_row.c proves that its whole numbers do not overflow."""
+FEATURES, PIECES = 512, 8  # as in one_row.c
+
+_POINTERS = ("copy", "constants", "rows", "bias", "threshold", "decoder", "decoder_bias")
+_WORK = ("whole", "scratch", "found", "lowest", "highest", "counts", "values", "decoded")
+
+
+class _Fields(ctypes.Structure):
+    """`struct reader` of one_row.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("d_in", "d_sae", "padded")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        ("split", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("dimensions", "columns")),
+        ("k", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("largest_norm", "of_sums", "of_bias")),
+        ("team", ctypes.c_void_p),
+        ("threads", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in _WORK),
+        ("candidates", ctypes.c_int64),
+        ("unexplained", ctypes.c_double),
+    )
+
+
+class OneRow:
+    """Works on one row [d_in] at a time, contiguous float32 on the CPU; a second caller waits."""
+
+    def __init__(
+        self, sae: SparseAutoencoder, copy: Int8Rows, library: ctypes.CDLL, *, decoder: bool
+    ) -> None:
+        d_sae, d_in = copy.rows.shape
+        padded = copy.quantised.shape[1]
+        self._copy = copy
+        constants = (copy.scale[:d_sae].float(), copy.rest_norms, copy.norms, copy.floor)
+        # After an input norm, what is left unexplained is measured where the norm is undone.
+        decodes = decoder and sae.W_dec is not None and sae.b_dec is not None and sae.input_norm == "none"
+        read = {
+            "copy": copy.quantised,
+            "constants": torch.stack(constants, 1).contiguous(),
+            "rows": copy.rows,
+            "bias": sae.b_enc.contiguous(),
+            "threshold": sae.threshold.contiguous(),
+            "decoder": sae.W_dec.contiguous() if decodes else None,  # type: ignore[union-attr]
+            "decoder_bias": sae.b_dec.contiguous() if decodes else None,  # type: ignore[union-attr]
+        }
+        self._work: dict[str, NDArray[Any]] = {
+            "whole": np.zeros(padded, np.int16),
+            "scratch": np.zeros((PIECES, d_in), np.float32),
+            "found": np.zeros(d_sae, np.int32),
+            "lowest": np.zeros(d_sae, np.float32),
+            "highest": np.zeros(d_sae, np.float32),
+            "counts": np.zeros(-(-d_sae // FEATURES), np.int32),
+            "values": np.zeros(d_sae, np.float32),
+            "decoded": np.zeros(d_in, np.float32),
+        }
+        fields = self._fields = _Fields(d_in=d_in, d_sae=d_sae, padded=padded)
+        for name, tensor in read.items():
+            setattr(fields, name, None if tensor is None else tensor.data_ptr())
+        for name, array in self._work.items():
+            setattr(fields, name, array.ctypes.data)
+        fields.largest_norm = copy.largest_norm
+        fields.of_sums = (depth(d_in) + 8 + SPLIT + 8) * UNIT
+        fields.of_bias = 8 * UNIT
+        fields.k = sae.k or 0
+        fields.team = _team()
+        self._read = read, library  # kept, as C has their addresses
+        self._find = library.neuroscope_read
+        self._find.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+        self._find.restype = ctypes.c_int64
+        self._decodes = decodes
+        self._address = ctypes.addressof(fields)
+        self._busy = threading.Lock()
+
+    @property
+    def candidates(self) -> int:
+        """Features that were summed for the last row."""
+        return int(self._fields.candidates)
+
+    def read(self, x: Tensor, most: int) -> Reading | None:
+        """What is found in a row that has been through the input norm; with `most` 0 every feature is summed.
+
+        None where the screen lets more than `most` through, and where x is not finite or sums would overflow.
+        """
+        fields, work = self._fields, self._work
+        with self._busy:
+            dimensions, columns = self._copy.split
+            fields.split, fields.threads = len(dimensions), torch.get_num_threads()
+            fields.dimensions, fields.columns = dimensions.data_ptr(), columns.data_ptr()
+            count = self._find(self._address, (x if x.is_contiguous() else x.contiguous()).data_ptr(), most)
+            if count < 0:
+                return None
+            acts = SparseActs(work["found"][:count].copy(), work["values"][:count].copy())
+            return Reading(acts, fields.unexplained if self._decodes else None)
+
+
+def library() -> ctypes.CDLL | None:
+    """The compiled file; None without a compiler, which is said once."""
+    return compiled("neuroscope.sae", "one_row.c", WITHOUT)
+
+
+def _team() -> int | None:
+    """OpenMP's function that has all threads run one; None where torch brings no OpenMP that has it."""
+    try:
+        function = ctypes.CDLL(None).GOMP_parallel
+    except (AttributeError, OSError, TypeError):
+        return None
+    return ctypes.cast(function, ctypes.c_void_p).value
