@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -53,8 +54,8 @@ class Sampler:
             self._random.manual_seed(sampling.seed % 2**63)
         self._chosen: Counter[int] = Counter()
         self._penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
-        self._bias_ids = torch.tensor(list(sampling.logit_bias), dtype=torch.long)
-        self._bias = torch.tensor(list(sampling.logit_bias.values()), dtype=torch.float32)
+        self._bias_ids = np.array(list(sampling.logit_bias), np.int64)
+        self._bias = np.array(list(sampling.logit_bias.values()), np.float32)
         self._greedy = sampling.temperature < GREEDY_BELOW
         self._only_best = (
             self._greedy and not sampling.logprobs and not self._penalised and not sampling.logit_bias
@@ -84,15 +85,16 @@ class Sampler:
         """Bias added, and for tokens chosen before: presence once, frequency for each time."""
         if not self._penalised and not len(self._bias_ids):
             return logits
-        logits = torch.from_numpy(logits.numpy().copy())  # torch copies by several threads
+        numbers = (
+            logits.numpy().copy()
+        )  # torch would do it by several threads, and each step in twice the time
         if len(self._bias_ids):
-            logits[self._bias_ids] += self._bias
+            numbers[self._bias_ids] += self._bias
         if self._chosen:
-            ids = torch.tensor(list(self._chosen), dtype=torch.long)
-            counts = torch.tensor(list(self._chosen.values()), dtype=torch.float32)
+            counts = np.array(list(self._chosen.values()), np.float32)
             penalty = self._sampling.presence_penalty + self._sampling.frequency_penalty * counts
-            logits[ids] -= penalty
-        return logits
+            numbers[list(self._chosen)] -= penalty
+        return torch.from_numpy(numbers)
 
     def _draw(self, logits: Tensor) -> int:
         """One token from softmax(logits / temperature), cut to the smallest set that holds `top_p`."""
