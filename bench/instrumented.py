@@ -1,9 +1,9 @@
-"""The same answer with the instrument and without it, in one process and in turns.
+"""One answer of which every other token goes through the instrument, and what a token costs with it and without.
 
-With it: the server's own service with its queue, stream and features port, which one subscriber in another process
-follows over a socket; every token goes through the SAE, the ranking and the JSON of its event. Without it: the same
-engine in the same thread, whose residuals nobody reads; its tokens are counted where they are made. Both run the same
-model, sampler and text.
+The server's own service with its queue, stream and features port, which one subscriber in another process follows over
+a socket. A token with the instrument goes through the SAE, the ranking and the JSON of its event; of one without it
+nobody reads the residual, and nothing is published. Both are of the same answer, a few tenths of a second apart: a
+machine that is slower for a while is so for both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import gc
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import gevent
@@ -26,24 +28,52 @@ from neuroscope.engine import Engine, Sampling
 from neuroscope.models.chat import Prompt
 from neuroscope.ranking import Ranking
 from neuroscope.sae import SparseActs
-from neuroscope.sae.reading import Clock, FeatureReader, Reading
+from neuroscope.sae.autoencoder import Reading
+from neuroscope.sae.reading import FeatureReader
 from neuroscope.server.features import create_features_app
 from neuroscope.server.loaded import Load
 from neuroscope.server.process import SWITCH_SECONDS
 from neuroscope.server.service import Service
+from neuroscope.server.stream import GeneratedToken, Published
 from neuroscope.settings import Settings
 from neuroscope.stats import CalibrationStats
 
 SILENT = SparseActs(np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
-class NoReader:
-    """The instrument, off."""
+def is_on(token: int) -> bool:
+    """Whether the instrument is on: with, without, without, with, so that what grows with the text is in both."""
+    return token % 4 in (0, 3)
 
-    def __init__(self) -> None:
-        self.clock = Clock()
+
+def kept(seconds: Sequence[float]) -> float:
+    """Share of the speed without the instrument that is kept with it, from the `seconds` of successive tokens.
+
+    By the median of the differences within each four: one token that something else held up decides nothing.
+    """
+    fours = [seconds[i : i + 4] for i in range(0, len(seconds) - 3, 4)]
+    without = median(second for four in fours for second in four[1:3])
+    cost = median((four[0] + four[3] - four[1] - four[2]) / 2 for four in fours)
+    return without / (without + cost)
+
+
+class SwitchedReader:
+    """The engine's reader, on for some tokens of one answer. Notes when each token comes to it.
+
+    From then to the next token's coming lie the reading, the ranking and the event of the one, as far as they hold up
+    the pass of the next: all that the instrument costs.
+    """
+
+    def __init__(self, reader: FeatureReader) -> None:
+        self.reader = reader
+        self.clock = reader.clock
+        self.came: list[float] = []
 
     def read(self, residual: Tensor) -> list[Reading]:
+        self.came.append(time.perf_counter())
+        token = len(self.came) - 2  # the prompt's last comes first
+        if token < 0 or is_on(token):
+            return self.reader.read(residual)
         return [Reading(SILENT, None)] * len(residual)
 
 
@@ -65,68 +95,64 @@ class Recorder:
 
 
 class Instrumented:
-    """A service with everything loaded and one subscriber, and the two ways to make one answer."""
+    """A service with everything loaded and one subscriber. `tokens` of an answer are measured, fours of them."""
 
     def __init__(self, service: Service, prompt: Prompt, tokens: int) -> None:
         self.service = service
         self.engine: Engine = service.loaded.engine
         self.reader = self.engine._reader
         self.prompt = prompt
-        self.sampling = Sampling(max_tokens=tokens, temperature=0)
         self.tokens = tokens
         self.published = 0
 
-    def with_it(self) -> float:
-        """Seconds a token, from the first to the last."""
-        release = self.service.inference.take_place()
-        generation = self.service.begin("bench-", self.prompt, self.sampling, release)
-        took = self._timed(step for step in generation.steps(60) if step is not None)
-        self.published += self.tokens
-        return took
-
-    def without(self) -> float:
-        return self.service.model_thread.call(self._without)
-
-    def pairs(self, rounds: int) -> list[tuple[float, float]]:
-        """Seconds a token (without, with) in turns, after one unmeasured run of each."""
-        self.without(), self.with_it()
-        pairs = []
-        for number in range(rounds):
-            if number % 2:
-                late = self.with_it()
-                pairs.append((self.without(), late))
-            else:
-                early = self.without()
-                pairs.append((early, self.with_it()))
-        return pairs
+    def answers(self, count: int) -> list[list[float]]:
+        """Seconds of each token of so many answers, after an unmeasured one."""
+        return [self._answer() for _ in range(count + 1)][1:]
 
     def recorded(self) -> Recorder:
         """One more answer, unmeasured, and what was found in it."""
         recorder: Any = Recorder(self.reader)
-        self.engine._reader = recorder
-        self.with_it()
-        self.engine._reader = self.reader
+        self._run(recorder)
+        self.published += self.tokens + 1
         return recorder  # type: ignore[no-any-return]
 
-    def _without(self) -> float:
-        off: Any = NoReader()
-        self.engine._reader = off
+    def _answer(self) -> list[float]:
+        switched: Any = SwitchedReader(self.reader)
+        stream = self.service.stream
+        publish = stream.publish
+
+        def publish_some(published: Published) -> int:
+            if isinstance(published, GeneratedToken) and not is_on(published.step.token_index):
+                return stream.newest
+            return publish(published)
+
+        stream.publish = publish_some  # type: ignore[method-assign]
         try:
-            return self._timed(self.engine.generate(self.prompt, self.sampling))
+            self._run(switched)
+        finally:
+            stream.publish = publish  # type: ignore[method-assign]
+        self.published += sum(map(is_on, range(self.tokens + 1)))
+        came = switched.came[1:]
+        return [late - early for early, late in pairwise(came)]
+
+    def _run(self, reader: Any) -> None:
+        """One answer, the last of whose tokens ends the time of the one before."""
+        gc.collect()
+        self.engine._reader = reader
+        try:
+            release = self.service.inference.take_place()
+            sampling = Sampling(max_tokens=self.tokens + 1, temperature=0)
+            generation = self.service.begin("bench-", self.prompt, sampling, release)
+            count = sum(step is not None for step in generation.steps(60))
         finally:
             self.engine._reader = self.reader
-
-    def _timed(self, steps: Iterable[object]) -> float:
-        gc.collect()
-        times = [time.perf_counter() for _ in steps]
-        if len(times) != self.tokens:
-            raise SystemExit(f"An answer of {len(times)} tokens came where {self.tokens} were wanted.")
-        return (times[-1] - times[0]) / (self.tokens - 1)
+        if count != self.tokens + 1:
+            raise SystemExit(f"An answer of {count} tokens came where {self.tokens + 1} were wanted.")
 
 
 @contextmanager
 def instrumented(settings: Settings, load: Load, asked: Any, tokens: int) -> Iterator[Instrumented]:
-    """Loaded, followed, and at the end checked to have reached its subscriber."""
+    """Loaded, followed, and at the end checked to have reached its subscriber. `tokens`: a multiple of four."""
     sys.setswitchinterval(SWITCH_SECONDS)  # as the server's process does
     chosen = settings.ranking
     service = Service(settings.serve, Ranking(chosen.filter, chosen.threshold, chosen.top_k))

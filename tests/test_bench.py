@@ -12,6 +12,7 @@ import pytest
 from bench import table
 from bench.figure import Figure, Spread, alternate, ratio
 from bench.figures import NAMES
+from bench.instrumented import is_on, kept
 
 BENCH = Path(__file__).parents[1] / "bench"
 
@@ -61,6 +62,16 @@ def test_a_part_that_ran_again_leaves_the_others_figures_and_the_text_around_the
     assert readme.read_text() == (
         f"before\n\n{table.HEAD}| decode | generate | at least 1 | **1.25** x | 1.25, 1.25 |\n\nafter\n"
     )
+
+
+def test_what_the_instrument_keeps_is_of_tokens_beside_each_other() -> None:
+    """1 s of 10 with the instrument on, on a machine that grows slower all the time and once stops."""
+    assert [is_on(token) for token in range(4)] == [True, False, False, True]
+    seconds = [10.0 + 0.1 * token + is_on(token) for token in range(40)]
+    without = 10 + 0.1 * 19.5
+    assert kept(seconds) == pytest.approx(without / (without + 1))
+    seconds[17] += 100
+    assert kept(seconds) == pytest.approx(without / (without + 1), rel=0.01)
 
 
 @pytest.mark.parametrize("name", NAMES)
