@@ -14,15 +14,18 @@ import click
 
 from neuroscope.cli.cache import cache
 from neuroscope.cli.calibrate import calibrate
+from neuroscope.cli.chat import chat
 from neuroscope.cli.corpus import corpus
 from neuroscope.cli.diff import diff
 from neuroscope.cli.doctor import doctor
+from neuroscope.cli.features import features
 from neuroscope.cli.labels import labels
 from neuroscope.cli.record import record
 from neuroscope.cli.report import report
 from neuroscope.cli.serve import serve
 from neuroscope.cli.session import session
 from neuroscope.cli.verify import verify
+from neuroscope.cli.watch import watch
 from neuroscope.cli.weights import models, sae
 from neuroscope.disk import disk_failure
 from neuroscope.errors import NeuroscopeError
@@ -61,6 +64,9 @@ def completion(shell: str) -> None:
 for command in (
     doctor,
     serve,
+    chat,
+    watch,
+    features,
     record,
     session,
     diff,

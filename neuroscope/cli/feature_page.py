@@ -1,10 +1,11 @@
-"""One feature as `labels show --features` prints it: what is known, as a record, and the record as lines.
+"""One feature as `labels show --features` and `features show` print it: a record of what is known, and its lines.
 
 Everything shown was written by texts or models: it reaches the terminal through `visible` alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ LABELLED = "labelled"
 """State of a feature that simply got its label: nothing to tell."""
 NAMES = 13
 """Columns of the names on the left."""
+NEIGHBOURS_SHOWN = 5
+BARS = " ▁▂▃▄▅▆▇█"
 EXAMPLE = ("activation", "stratum", "text_before", "token", "text_after", "doc_id", "position")
 ABOUT_A_LABEL = ("source", "label", "confidence", "model", "method", "created_at")
 
@@ -40,10 +43,20 @@ def feature_record(
         raise ArtefactError(
             f"{results.path} holds nothing about feature {index}: it is not whole. {made_anew()}"
         )
+    fared = [
+        {"source": source, "state": state, "reason": reason}
+        for source, (state, reason) in (states or {}).items()
+    ]
+    rows = results.examples(index, "top", examples)
+    return record_of({**found, "states": fared, "histogram_edges": results.histogram_edges}, rows)
+
+
+def record_of(found: Mapping[str, Any], examples: Sequence[Mapping[str, Any]]) -> Record:
+    """The record of what the results, or the server's page, say about a feature."""
     labels = _with_scores(found["labels"], found["scores"])
     shown = next((label for label in labels if label["rank"] == 1), None)
     return {
-        "feature": index,
+        "feature": found["feature"],
         "label": found["label"],
         "source": found["source"],
         "confidence": found["confidence"],
@@ -55,18 +68,19 @@ def feature_record(
             for label in labels
             if label is not shown
         ],
-        "labelers": [
-            {"source": source, "state": state, "reason": reason}
-            for source, (state, reason) in (states or {}).items()
-        ],
+        "labelers": [{name: row[name] for name in ("source", "state", "reason")} for row in found["states"]],
         "n_tokens": found["n_tokens"],
         "n_fired": found["n_fired"],
         "strata": found["strata"],
         "promoted": _tokens(found["logits"], "promoted"),
         "suppressed": _tokens(found["logits"], "suppressed"),
-        "examples": [
-            {name: row[name] for name in EXAMPLE} for row in results.examples(index, "top", examples)
+        "neighbours": [
+            {"feature": row["other"], **{name: row[name] for name in ("label", "cofiring", "n_both")}}
+            for row in found["neighbours"]
         ],
+        "histogram": _occupied(found["histogram"] or (), found["histogram_edges"]),
+        "neuronpedia": found.get("neuronpedia"),
+        "examples": [{name: row[name] for name in EXAMPLE} for row in examples],
     }
 
 
@@ -80,6 +94,19 @@ def _with_scores(labels: Sequence[Record], scores: Sequence[Record]) -> list[Rec
         without_source = [{name: score[name] for name in score if name != "source"} for score in own]
         found.append({**label, "scores": without_source})
     return found
+
+
+def _occupied(counts: Sequence[int], edges: Sequence[float]) -> Record | None:
+    """The part of a histogram in which there is something, and the activations at its ends; None for an empty one."""
+    there = [place for place, count in enumerate(counts) if count]
+    if not there:
+        return None
+    low, high = there[0], there[-1]  # bin n is below edge n and not below the one before
+    return {
+        "from": edges[low - 1] if low else 0.0,
+        "to": edges[high] if high < len(edges) else None,
+        "counts": list(counts[low : high + 1]),
+    }
 
 
 def _tokens(logits: Sequence[Record], kind: str) -> list[Record]:
@@ -101,14 +128,21 @@ def feature_lines(record: Record, columns: int, *, colour: bool) -> Iterator[str
         why = f" ({visible(row['reason'])})" if row["reason"] else ""
         told = f"{visible(row['source'])}: {visible(row['state'])}{why}"
         yield from _named("" if place else "labelers", told.split(" "), columns)
-    if not record["n_fired"]:
+    if record["n_fired"] is None:
+        yield from _named("firing", ["not measured"], columns)
+    elif not record["n_fired"]:
         yield from _named("firing", [f"never fired in {record['n_tokens']:,} tokens"], columns)
     else:
         yield from _firing(record["strata"], columns)
+        yield from _histogram(record["histogram"], columns)
     for kind in ("promoted", "suppressed"):
         pieces = [visible(row["token"]).replace(" ", "␣") for row in record[kind]]
         yield from _named(kind, pieces, columns, blanks="  ")
+    yield from _neighbours(record["neighbours"], columns)
     yield from _examples(record["examples"], columns, colour)
+    if record["neuronpedia"]:
+        # Whole, however wide: an address that is cut short leads nowhere.
+        yield f"{INDENT}{'neuronpedia':{NAMES}}{visible(record['neuronpedia'])}"
 
 
 def _named(name: str, pieces: Sequence[str], columns: int, blanks: str = " ") -> Iterator[str]:
@@ -161,6 +195,25 @@ def _firing(strata: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
     ]
     for place, line in enumerate(table_lines(rows)):
         yield clip(f"{INDENT}{'' if place else 'firing':{NAMES}}{line}", columns)
+
+
+def _histogram(histogram: Mapping[str, Any] | None, columns: int) -> Iterator[str]:
+    """A bar for each range of activations, each range reaching to 1.4 times the one before."""
+    if histogram is None:
+        return
+    counts = histogram["counts"]
+    bars = "".join(BARS[math.ceil(count / max(counts) * (len(BARS) - 1))] for count in counts)
+    above = [] if histogram["to"] is None else [f"{histogram['to']:.3g}"]
+    told = f"tokens by activation, at most {max(counts):,} in a bar"
+    yield from _named("histogram", [f"{histogram['from']:.3g}", bars, *above, *told.split(" ")], columns)
+
+
+def _neighbours(neighbours: Sequence[Mapping[str, Any]], columns: int) -> Iterator[str]:
+    """What fires on the same tokens, a line each."""
+    for place, row in enumerate(neighbours[:NEIGHBOURS_SHOWN]):
+        start = f"{INDENT}{'' if place else 'fires with':{NAMES}}{row['cofiring']:8.3g}  "
+        label = clip(visible(row["label"]), columns - width(start) - 9)
+        yield f"{start}{row['feature']:>7}  {label}"
 
 
 def _examples(examples: Sequence[Mapping[str, Any]], columns: int, colour: bool) -> Iterator[str]:

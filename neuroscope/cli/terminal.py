@@ -56,6 +56,16 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+def isolated(text: str) -> str:
+    """Visible text that leaves the order of what stands beside it alone, whichever way it is written itself.
+
+    The two signs added take no column; `width` is to be asked before.
+    """
+    if text.isascii() or not any(unicodedata.bidirectional(c) in ("R", "AL", "AN") for c in text):
+        return text
+    return f"\u2068{text}\u2069"  # first strong isolate, pop directional isolate
+
+
 def clip(text: str, columns: int) -> str:
     """The beginning of visible text, in at most `columns`."""
     if width(text) <= columns:

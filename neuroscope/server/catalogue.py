@@ -14,7 +14,7 @@ from neuroscope.server import wire
 from neuroscope.server.queries import read_choice, read_whole
 
 if TYPE_CHECKING:
-    from neuroscope.server.loaded import Loaded
+    from neuroscope.server.described import Described
     from neuroscope.store import Results
 
 MAX_FOUND = 500
@@ -65,7 +65,7 @@ def read_search(query: Mapping[str, str]) -> Search:
 class Catalogue:
     """The features of one set of results. Made and asked in one thread."""
 
-    def __init__(self, loaded: Loaded) -> None:
+    def __init__(self, loaded: Described) -> None:
         self.rows = _rows(loaded)
         """One a feature, in order; `label` is None where it has none."""
         self._folded = [None if row["label"] is None else folded(row["label"]) for row in self.rows]
@@ -121,7 +121,7 @@ def folded(text: str) -> str:
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
-def _rows(loaded: Loaded) -> list[Row]:
+def _rows(loaded: Described) -> list[Row]:
     named = {} if loaded.known is None else {row.feature: row for row in loaded.known.named}
     rates, largest = _figures(loaded)
     rows = []
@@ -142,7 +142,7 @@ def _rows(loaded: Loaded) -> list[Row]:
     return rows
 
 
-def _figures(loaded: Loaded) -> tuple[list[float | None], list[float | None]]:
+def _figures(loaded: Described) -> tuple[list[float | None], list[float | None]]:
     """Firing rate and largest activation of every feature: over all texts where they were measured."""
     stats = loaded.stats if loaded.results is None else loaded.results.stats("all")
     if stats is None:

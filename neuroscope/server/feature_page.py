@@ -18,7 +18,7 @@ from neuroscope.server.problems import wrong
 from neuroscope.server.queries import read_whole
 
 if TYPE_CHECKING:
-    from neuroscope.server.loaded import Loaded
+    from neuroscope.server.described import Described
     from neuroscope.store import Results
 
 KINDS = ("top", "sample", "held_out")
@@ -49,7 +49,7 @@ def read_examples_wanted(query: Mapping[str, str]) -> ExamplesWanted:
     return ExamplesWanted(kinds, read_whole(query, "n", EXAMPLES_SHOWN, 1, MOST_EXAMPLES))
 
 
-def feature_page(loaded: Loaded, index: int, wanted: ExamplesWanted) -> Row:
+def feature_page(loaded: Described, index: int, wanted: ExamplesWanted) -> Row:
     """Everything known about a feature. Raises ArtefactError for unreadable results."""
     measured = {} if loaded.results is None else _measured(loaded.results, loaded, index, wanted)
     page = {
@@ -65,14 +65,14 @@ def feature_page(loaded: Loaded, index: int, wanted: ExamplesWanted) -> Row:
     return found
 
 
-def neuronpedia_url(loaded: Loaded, index: int) -> str | None:
+def neuronpedia_url(loaded: Described, index: int) -> str | None:
     if loaded.neuronpedia is None:
         return None
     model, sae = loaded.neuronpedia
     return f"https://www.neuronpedia.org/{model}/{sae}/{index}"
 
 
-def _measured(results: Results, loaded: Loaded, index: int, wanted: ExamplesWanted) -> Row:
+def _measured(results: Results, loaded: Described, index: int, wanted: ExamplesWanted) -> Row:
     """What the results database says."""
     found = results.feature(index) or {}
     for row in found.get("neighbours", ()):
@@ -95,7 +95,7 @@ def _with_tokens(results: Results, examples: list[Row]) -> list[Row]:
     return examples
 
 
-def _shown_label(loaded: Loaded, index: int) -> Row:
+def _shown_label(loaded: Described, index: int) -> Row:
     """The label that the stream shows, whichever file it came from."""
     named = () if loaded.known is None else loaded.known.named
     place = bisect_left(named, index, key=attrgetter("feature"))
@@ -105,7 +105,7 @@ def _shown_label(loaded: Loaded, index: int) -> Row:
     return {"label": row.label, "source": row.source, "confidence": row.confidence}
 
 
-def _unmeasured(loaded: Loaded, index: int) -> Row:
+def _unmeasured(loaded: Described, index: int) -> Row:
     """What is known without a database: the figures the filter goes by, and that there are no lists."""
     stats = loaded.stats
 
