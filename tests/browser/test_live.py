@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from browser.conftest import PHONE, Complaints, watch
+from browser.live_page import ask, open_live, show_off
 from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 from serving import Server, http, launch, serving, wait_until
 
@@ -30,17 +31,6 @@ SHIFTS = """() => {
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("live"), serve={"heartbeat_s": 0.5}) as running:
         yield running
-
-
-def open_live(page: Page, server: Server) -> None:
-    page.goto(server.features_url)
-    expect(page.get_by_label("Message")).to_be_enabled()
-    expect(page.locator(".stream-state")).to_have_text("live")
-
-
-def ask(page: Page, text: str) -> None:
-    page.get_by_label("Message").fill(text)
-    page.get_by_label("Message").press("Enter")
 
 
 def answered(page: Page, tokens: int) -> None:
@@ -461,3 +451,10 @@ def test_it_is_used_at_a_phones_width(page: Page, server: Server) -> None:
     token(page, 1).click()
     expect(page.locator(".detail")).to_contain_text("token 2 of the answer")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_picture_for_readme_can_be_made(page: Page, server: Server) -> None:
+    show_off(page, server, question="what a picture needs", max_tokens=100)
+    expect(page.locator(".lane")).to_have_count(3)
+    expect(page.locator(".tokens [aria-selected]")).to_have_count(1)
+    assert len(page.screenshot()) > 10_000

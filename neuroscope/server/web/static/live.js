@@ -30,9 +30,10 @@ function startPage() {
   const conversation = createConversation({ onbegin, ontext, onend, onchoose: (id) => show(completions.of(id)) });
   const answers = createAnswers({ onchoose: show, isOwn: (completion) => conversation.isOwn(completion.id) });
   const controls = createControls((query) => reread(query));
-  const save = createSave();
+  const save = createSave(tell);
   let stream = null;
   let connected = false;
+  let asked = {}; // the settings of the subscription; empty: the server's own
   let settings = 0; // how often the settings have changed
   let rereading = null;
 
@@ -96,15 +97,13 @@ function startPage() {
   }
 
   // Reads the shown answer again from its beginning, as the settings now are.
-  function reread(query = controls.query()) {
-    if (query.filter !== asked.filter || JSON.stringify(query) !== JSON.stringify(asked)) settings += 1;
+  function reread(query = asked) {
+    if (query !== asked) settings += 1;
     asked = query;
     const completion = view.completion;
     if (completion.id) completion.settings = settings;
     stream?.configure(query, completion.before);
   }
-  let asked = {};
-
   // Many tokens are seen again at once: the view is made anew when the last has come.
   function later() {
     clearTimeout(rereading);
@@ -158,8 +157,8 @@ function startPage() {
   }).catch((error) => tell(error.message));
 }
 
-function createSave() {
-  const button = h("button", { type: "button", hidden: true }, "Save");
+function createSave(tell) {
+  const button = h("button", { type: "button", hidden: true, title: "Keep this answer with all its features, to be replayed and shared" }, "Save");
   const link = h("a", { hidden: true }, "saved");
   let current = null;
   let turn = null;
@@ -173,7 +172,7 @@ function createSave() {
       const { url } = await postJson("/v1/sessions", { completion_id: saving.id, ...(title && { title }), ...(turn && { messages: [...turn.messages, { role: "assistant", content: turn.text }] }) });
       saving.saved = url;
     } catch (error) {
-      saving.refused = error.message;
+      tell(`Not saved: ${error.message}`);
     }
     button.disabled = false;
     if (saving === current) render();
@@ -181,7 +180,6 @@ function createSave() {
 
   function render() {
     button.hidden = !exists || !current?.id || current.state !== "ended" || Boolean(current.saved);
-    button.title = current?.refused ?? "Keep this answer with all its features, to be replayed and shared";
     link.hidden = !current?.saved;
     if (current?.saved) link.href = current.saved;
     link.textContent = "open the recording";
