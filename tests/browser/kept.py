@@ -1,4 +1,4 @@
-"""Recordings for the tests of the pages, and the session routes answered out of a dictionary."""
+"""Recordings for the tests of the pages, the session routes answered out of a dictionary, and the replay's parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from made_recordings import document
-from playwright.sync_api import Page, Route
+from playwright.sync_api import Page, Route, expect
+from serving import Server
 
 from neuroscope.diff import compare, side_of
 from neuroscope.ranking import Ranking
@@ -75,3 +76,20 @@ class Kept:
 
     def _given(self, side: dict[str, Any]) -> Any:
         return self.documents[side["session"]] if "session" in side else side["recording"]
+
+
+TOKENS = ".answer-tokens .token"
+
+
+def open_session(page: Page, server: Server, *given: Any, **changes: Any) -> None:
+    """The replay of `recorded(1, *given)`."""
+    made = recorded(1, *given, **changes)
+    Kept(page, made)
+    page.goto(f"{server.features_url}/session/{made['id']}")
+    expect(page.get_by_role("slider")).to_be_visible()
+
+
+def expect_features(page: Page, labels: list[str]) -> None:
+    """Those shown for the token that is pointed at, or the newest."""
+    region = page.get_by_role("region", name="Token", exact=True)
+    expect(region.locator("li:not([hidden]) .feature-name")).to_have_text(labels)

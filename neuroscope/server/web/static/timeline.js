@@ -90,7 +90,7 @@ function createLane({ index, label }, { tokens, link, onpin, ontint, onpoint }) 
       const activation = activationOf(tokens[n], index);
       if (activation === null) not += `M${n} ${HIGH}v-8h1v8z`;
       else if (activation > 0) known += `M${n} 0v${activation}h1v${-activation}z`;
-      if (activation > most) [most, at] = [activation, n];
+      if (activation > most && tokens[n].content) [most, at] = [activation, n];
     }
     piece.known.setAttribute("d", known);
     piece.not.setAttribute("d", not);

@@ -61,7 +61,7 @@ export function createTokens({ onpoint }) {
 
   function paint(span) {
     const value = tinting.value(span.token);
-    if (value > most) {
+    if (value > most && span.token.content) { // control tokens go far beyond all others, and would fade them out
       most = value;
       element.style.setProperty("--most", most);
     }
