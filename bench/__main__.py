@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench import table  # noqa: E402
+from bench.arguments import names_of  # noqa: E402
 from bench.figures import NAMES  # noqa: E402
 from bench.machine import machine  # noqa: E402
 
@@ -63,17 +64,12 @@ def read_arguments() -> Any:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", type=names, default=NAMES, help=f"comma-separated: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--only", type=names_of(NAMES), default=NAMES, help=f"comma-separated: {', '.join(NAMES)}"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="runs of each side (default: 5)")
     parser.add_argument("--trial", action="store_true", help="only print")
     return parser.parse_args()
-
-
-def names(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    if unknown := [name for name in chosen if name not in NAMES]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not known; choose of {', '.join(NAMES)}")
-    return chosen
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests/server")]  # the second: how a server is run
 
 from bench import curve  # noqa: E402
+from bench.arguments import names_of  # noqa: E402
 from bench.curves import NAMES  # noqa: E402
 from bench.machine import machine  # noqa: E402
 
@@ -26,7 +27,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", type=names, default=NAMES, help=f"comma-separated: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--only", type=names_of(NAMES), default=NAMES, help=f"comma-separated: {', '.join(NAMES)}"
+    )
     parser.add_argument("--quick", action="store_true", help="less of everything")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "bench/growth", help="folder (default: bench/growth)"
@@ -50,13 +53,6 @@ def lines(found: curve.Curve) -> list[str]:
                 f"    {series.what}, {series.unit}, {kind}: {', '.join(f'{value:,.4g}' for value in values)}"
             )
     return told + [f"    {name}: {value}" for name, value in found.details.items()]
-
-
-def names(text: str) -> tuple[str, ...]:
-    chosen = tuple(text.split(","))
-    if unknown := [name for name in chosen if name not in NAMES]:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not known; choose of {', '.join(NAMES)}")
-    return chosen
 
 
 if __name__ == "__main__":
