@@ -126,14 +126,17 @@ def prompt_row(position: int, token: EncodedToken, stats: FiringStats | None) ->
 def about_features(rows: Any, loaded: Loaded) -> dict[str, Row]:
     """Label and statistics in use of each feature that is active in `rows`, by its index as a string."""
     indices = sorted({index for row in rows for index, _, _ in row["top_features"]})
-    names = ("firing_rate", "mean_firing", "variance_firing", "max_activation")
-    figures = {name: getattr(loaded.stats, name, None) for name in names}  # imported rates have two of them
+    columns: dict[str, list[float | None]] = {}
+    for name in ("firing_rate", "mean_firing", "variance_firing", "max_activation"):
+        figure = getattr(loaded.stats, name, None)  # imported rates have two of them
+        if figure is None:
+            columns[name] = [None] * len(indices)
+        else:  # a rate is compared with a threshold, so it keeps every digit
+            chosen = figure[indices]
+            columns[name] = [*map(wire.finite, chosen.tolist() if name == "firing_rate" else _short(chosen))]
     return {
-        str(index): {
-            "label": loaded.labels[index],
-            **{name: None if f is None else wire.finite(float(f[index])) for name, f in figures.items()},
-        }
-        for index in indices
+        str(index): {"label": loaded.labels[index], **{name: column[n] for name, column in columns.items()}}
+        for n, index in enumerate(indices)
     }
 
 
