@@ -79,6 +79,7 @@ def load_model(
             dtype=pick_dtype(dtype, target),
             attn_implementation=_attention(config),
             output_loading_info=True,
+            **({"config": config} if _see_everything(config) else {}),
         )
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ModelError(f"No causal language model can be loaded from {path}: {_said(error)}") from error
@@ -97,6 +98,19 @@ def load_model(
     if bits:
         pack_linear_layers(model, bits, target)
     return model.to(target).eval().requires_grad_(False), tokenizer
+
+
+def _see_everything(config: Any) -> bool:
+    """Whether layers named a sliding window that the same config switches off (Qwen 2 and 3); now they name none.
+
+    Their attention sees everything, but transformers makes masks and caches by the names, and fails.
+    """
+    text = config.get_text_config(decoder=True)
+    named = getattr(text, "layer_types", None) or []
+    if getattr(text, "sliding_window", 0) is not None or "sliding_attention" not in named:
+        return False
+    text.layer_types = [name.replace("sliding_attention", "full_attention") for name in named]
+    return True
 
 
 def _attention(config: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fakes.families import save_family
 from fakes.gguf_files import BLOCK, Packed, q4_k, q6_k, write_gguf
 from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from neuroscope.errors import ModelError
 from neuroscope.models.loading import load_model, pick_device, pick_dtype
+from neuroscope.models.torch_backend import TorchBackend
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +41,20 @@ def test_a_gguf_file_gives_the_same_logits_and_is_converted_once(
     load_model(gguf_file, device="cpu", dtype="float32")
     assert {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == converted
     assert tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  12")[-1][0] == "2"
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_layers_that_name_a_window_which_is_switched_off_see_everything(family: str, tmp_path: Path) -> None:
+    folder = save_family(family, tmp_path)
+    ids = list(range(10, 80))
+    expected = TorchBackend(*load_model(folder, device="cpu", dtype="float32"), 1).forward(ids)
+    config = json.loads((folder / "config.json").read_text())
+    windows = {"use_sliding_window": False, "sliding_window": 16}
+    windows |= {"layer_types": ["sliding_attention"] * config["num_hidden_layers"]}
+    (folder / "config.json").write_text(json.dumps(config | windows))
+    found = TorchBackend(*load_model(folder, device="cpu", dtype="float32"), 1).forward(ids)
+    assert torch.equal(found.logits, expected.logits)
+    assert torch.equal(found.residual, expected.residual)
 
 
 @pytest.mark.parametrize(
