@@ -7,6 +7,7 @@ the reader's own greenlet, which is woken: a full socket, a gap, a client that h
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from gevent.event import Event
 
 from neuroscope.server.stream import Entry, FeatureStream
 from neuroscope.server.views import View
+
+log = logging.getLogger(__name__)
 
 BATCH = 32
 """Events written at once."""
@@ -86,6 +89,10 @@ class Fanout:
                 took = time.monotonic() - started
                 is_behind = self.stream.newest - self._done >= BATCH
                 gevent.sleep(0 if is_behind else min(took * PAUSES, LONGEST_PAUSE_S))
+        except Exception:  # the border of all readers: each looks for itself, and meets what concerns it
+            log.exception("events could not be written to all who read them")
+            for seat in [seat for seats in self._seated.values() for seat in seats]:
+                seat.wake()
         finally:
             self._greenlet = None
 

@@ -329,3 +329,24 @@ def test_real_sockets_of_which_one_is_full() -> None:
     for one, other in ends:
         one.close()
         other.close()
+
+
+def test_a_fault_in_writing_to_all_is_said_and_wakes_every_reader(caplog: pytest.LogCaptureFixture) -> None:
+    """Else they would wait for their heartbeat, and nothing would come meanwhile."""
+    published = Published()
+    broken, other = Pipe(), Pipe()
+    broken.offer = lambda data: 1 // 0  # type: ignore[method-assign]
+    form = Form(DEFAULT, None, bytes)
+    seats = [published.fanout.seat(lambda: form, pipe) for pipe in (broken, other)]
+    resting = [gevent.spawn(seat.rest, 0, 30) for seat in seats]
+    gevent.sleep(0)
+    with caplog.at_level("ERROR"):
+        published.say(1)
+        cursors = [one.get(timeout=20) for one in resting]
+    assert all(called for _, called in cursors)
+    assert "ZeroDivisionError" in caplog.text
+    gevent.spawn(seats[1].rest, 1, 30)
+    gevent.sleep(0)
+    before = other.got
+    published.say(1)
+    until(lambda: other.got != before)  # it sits again, and is written to
