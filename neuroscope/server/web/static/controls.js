@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const FILTERS = [["frequency", "without features that fire often"], ["frequency_surprise", "without frequent ones, by surprise"], ["surprise", "all, by surprise"], ["none", "all, by activation"]];
 const WAIT_MS = 300;
 
-// createControls(onchange(query)) -> { element, defaults(ranking), query() }
+// createControls(onchange(query)) -> { element, defaults(ranking) }
 export function createControls(onchange) {
   const filter = h("select", {}, FILTERS.map(([name, text]) => h("option", { value: name }, text)));
   const threshold = number({ min: 0, max: 1, step: "any", title: "Largest firing rate that the filter keeps" });
@@ -32,9 +32,17 @@ export function createControls(onchange) {
     }, WAIT_MS);
   });
 
+  element.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    element.open = false;
+    element.firstChild.focus();
+  });
+  document.addEventListener("pointerdown", (event) => {
+    if (!element.contains(event.target)) element.open = false;
+  });
+
   return {
     element,
-    query,
     // What the server does without being asked; what has been chosen here stays.
     defaults(ranking) {
       if (sent) return;

@@ -36,7 +36,8 @@ export function createDetail({ link, onpin, ontint, scoreOf }) {
 }
 
 function scored(score) {
-  return score === undefined ? "" : figure(score, 2);
+  if (score === undefined) return "";
+  return score === null ? "–" : score.toFixed(2);
 }
 
 const HOW = { newest: "Newest token", pointed: "Token", chosen: "Chosen token" };
