@@ -61,6 +61,9 @@ def test_an_answer_comes_token_by_token_with_its_features(page: Page, server: Se
     detail = page.locator(".detail")
     token(page, 1).hover()
     expect(detail).to_contain_text("token 2 of the answer · id 1001 · L0 3 · FVU 0.13 · 1 filtered out")
+    expect(detail.locator("li:not([hidden]) .number").nth(3)).to_have_text(
+        "–"
+    )  # the labels have no scores here
     assert rows(detail) == [["label of 5", "–", "5", "+3"], ["label of 21", "–", "2.5", "+0.5"]]
     assert detail.get_by_role("link", name="label of 5").get_attribute("href") == "/feature/5"
     expect(page.locator(".meters")).to_have_text("L0 3 mean 3FVU 0.13 mean 0.13")
