@@ -17,6 +17,7 @@ from browser.conftest import PHONE, Complaints, watch
 from browser.live_page import ask, open_live, show_off
 from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 from serving import Server, http, launch, serving, wait_until
+from tiny_pairing import pairing
 
 SHIFTS = """() => {
   window.shifts = [];
@@ -407,9 +408,10 @@ def kill(server: Server) -> None:
 def test_it_waits_for_the_model_asks_for_the_key_and_tells_what_the_server_lacks(
     page: Page, tmp_path: Path, complaints: Complaints
 ) -> None:
-    env = {"NEUROSCOPE_API_KEY": "a-key", "SCRIPTED_LOAD_SECONDS": "6", "SCRIPTED_RESULTS": "1"}
+    env = {"NEUROSCOPE_API_KEY": "a-key", "SCRIPTED_LOAD_SECONDS": "8", "SCRIPTED_RESULTS": "1"}
     with serving(tmp_path, env=env, ready=False) as slow:
         wait_until(slow.answers, what="an open port")
+        http.get(f"{slow.features_url}/healthz")  # answered once the process is up, the model or no model
         page.goto(slow.features_url)
         page.get_by_label("Key").get_by_role("textbox").fill("a-key")
         page.get_by_role("button", name="Use it").click()
@@ -461,3 +463,25 @@ def test_the_picture_for_readme_can_be_made(page: Page, server: Server) -> None:
     expect(page.locator(".lane")).to_have_count(3)
     expect(page.locator(".tokens [aria-selected]")).to_have_count(1)
     assert len(page.screenshot()) > 10_000
+
+
+def test_the_tokens_of_a_real_tokenizer_are_the_answer(
+    page: Page, tmp_path: Path, tiny_gemma_path: Path, tiny_sae_path: Path
+) -> None:
+    """A tiny random model that says what it is told: characters of several tokens, and features nobody made up."""
+    said = "Stra\u00dfe \U0001f469\u200d\U0001f4bb\n\n  caf\u00e9 \u732b <b>"
+    with serving(
+        tmp_path, app="saying_wsgi", pairing=pairing(tiny_gemma_path, tiny_sae_path), device="cpu"
+    ) as real:
+        open_live(page, real)
+        page.get_by_label("prompt tokens too").check()
+        ask(page, f"say[{said}]end")
+        expect(page.locator(".answer-list [aria-current=true] .state")).to_contain_text("stop")
+        assert page.locator(".answer-tokens").evaluate("row => row.textContent") == said
+        assert said in page.locator(".prompt-tokens").evaluate("row => row.textContent")
+        assert page.locator(".token.empty").count() > 1
+        answer = page.locator(".answer-tokens .token")
+        answer.first.click()
+        activations = [float(row[-2]) for row in rows(page.locator(".detail"))]
+        assert activations
+        assert activations == sorted(activations, reverse=True)
