@@ -19,6 +19,8 @@ from neuroscope.sources import hub_cache_dir
 
 SERVER = "neuroscope.wsgi"
 """Stands in the command line of every server."""
+PLACES = ("NEUROSCOPE_CACHE", "XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HOME")
+"""Variables that say where caches lie: a server with other ones has files of its own."""
 
 
 @dataclass(slots=True)
@@ -94,18 +96,24 @@ def _look(proc: Path) -> _Processes:
 
 
 def _look_at(folder: Path, process: int, found: _Processes) -> None:
-    if SERVER in (folder / "cmdline").read_bytes().decode(errors="replace"):
-        environment = (folder / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
-        named = dict(line.partition("=")[::2] for line in environment)
-        pairing = named.get("NEUROSCOPE_PAIRING")
-        if not pairing:
-            with suppress(NeuroscopeError):
-                pairing = settings.load().pairing.name
-        if pairing:
-            found.servers[pairing] = process
+    if SERVER in (folder / "cmdline").read_bytes().decode(errors="replace") and (served := _served(folder)):
+        found.servers[served] = process
     for descriptor in (folder / "fd").iterdir():
         with suppress(OSError):
             found.open_files[os.readlink(descriptor)] = process
     for line in (folder / "maps").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
         if (start := line.find("/")) > 0:
             found.open_files[line[start:]] = process
+
+
+def _served(folder: Path) -> str | None:
+    """The pairing of a server that has its files from the same caches as this process."""
+    environment = (folder / "environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    named = dict(line.partition("=")[::2] for line in environment)
+    if any(named.get(place) != os.environ.get(place) for place in PLACES):
+        return None
+    if pairing := named.get("NEUROSCOPE_PAIRING"):
+        return pairing
+    with suppress(NeuroscopeError):
+        return settings.load().pairing.name
+    return None

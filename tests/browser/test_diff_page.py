@@ -173,6 +173,8 @@ def test_at_a_phones_width_nothing_sticks_out(page: Page, known_server: Server) 
     compare(page, known_server)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     bars = page.locator(".differences .bar-cell")
-    assert all(box["x"] + box["width"] <= PHONE["width"] for box in (bar.bounding_box() or {} for bar in bars.all()))
+    assert all(
+        box["x"] + box["width"] <= PHONE["width"] for box in (bar.bounding_box() or {} for bar in bars.all())
+    )
     tokens(page, "a").nth(0).focus()
     expect(page.get_by_role("region", name="Features that differ on the token")).to_contain_text("label of 4")

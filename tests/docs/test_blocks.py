@@ -6,6 +6,7 @@ own parser for `neuroscope`, a dry run for Snakemake and make.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import shlex
@@ -175,6 +176,8 @@ def test_snakemake_would_do_it(command: Command, tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(ROOT / name)
     given = dict(word.split("=", 1) for word in shlex.split(command.text) if re.match(r"[A-Z_]+=", word))
     words = [word for word in after("snakemake", command) if word != "-n"]
+    if "--report" in words:  # of what there is: a dry run has nothing
+        del words[words.index("--report") : words.index("--report") + 2]
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", "-n", "--quiet", *words],
         cwd=tmp_path,
@@ -198,6 +201,8 @@ def test_neuroscope_understands_it(command: Command) -> None:
     words = after("neuroscope", command)
     while isinstance(found, click.Group):
         found = found.commands[words.pop(0)]
+    found = copy.copy(found)
+    found.params = [copy.copy(parameter) for parameter in found.params]
     for parameter in found.params:
         if isinstance(parameter.type, click.Path):
             parameter.type = click.Path()  # the file is the reader's own
@@ -237,7 +242,7 @@ def test_neuroscope_does_it(command: Command, server: Server, tmp_path: Path) ->
         out, errors = process.communicate(timeout=200)
     accepted = {"watch": (0, 130), "doctor": (0, 1)}.get(words[0], (0,))
     assert process.returncode in accepted, errors
-    assert words[0] == "watch" or out.strip()
+    assert words[0] == "watch" or out.strip() or "No feature matches" in errors
 
 
 @pytest.mark.parametrize("command", OF["curl"], ids=str)
@@ -248,7 +253,7 @@ def test_curl_gets_an_answer(command: Command, server: Server) -> None:
     assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("command", OF.get("duckdb", []), ids=str)
+@pytest.mark.parametrize("command", OF["duckdb"], ids=str)
 def test_duckdb_answers(command: Command, tmp_path: Path) -> None:
     *flags, _, query = after("duckdb", command)
     assert flags == ["-readonly"]
@@ -257,6 +262,6 @@ def test_duckdb_answers(command: Command, tmp_path: Path) -> None:
         assert connection.sql(query).fetchall()
 
 
-@pytest.mark.parametrize("command", [*OF.get("export", []), *OF.get("eval", [])], ids=str)
+@pytest.mark.parametrize("command", [*OF["export"], *OF["eval"]], ids=str)
 def test_a_shell_accepts_it(command: Command) -> None:
     subprocess.run(["bash", "-euc", command.text], check=True, env=environment(), timeout=100)
