@@ -22,7 +22,7 @@ def main(features_url: str) -> None:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1180, "height": 860}, device_scale_factor=1.5)
         expect.set_options(timeout=300_000)
-        show_off(page, server)  # type: ignore[arg-type]
+        show_off(page, server, question="Why is the sky blue?", max_tokens=90)  # type: ignore[arg-type]
         page.screenshot(path=PICTURE)
         browser.close()
 

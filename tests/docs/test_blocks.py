@@ -37,8 +37,10 @@ LANGUAGES = {
     "sql": "tests/workflow/test_commands.py, on a finished run",
     "text": "what a program printed",
 }
-TALKS_TO_THE_SERVER = {"chat", "features", "watch", "record", "diff", "session"}
+TALKS_TO_THE_SERVER = {"chat", "features", "watch", "record", "diff"}
 """Commands of `neuroscope` that are run against the scripted server."""
+BESIDE_ITS_RESULTS = {"session list"}
+"""Those that are run on the scripted server's results, without a word to it."""
 RUN_ALONE = {"completion", "doctor", "cache", "models list", "sae list"}
 """Commands of `neuroscope` that are run as they stand: they only look."""
 READ_ONLY = {"pip": "of the user's own machine", "docker": "likewise", "gunicorn": "tests/server start it so"}
@@ -213,6 +215,7 @@ RUN = [
     c
     for c in OF["neuroscope"]
     if after("neuroscope", c)[0] in TALKS_TO_THE_SERVER
+    or command_path(after("neuroscope", c)) in BESIDE_ITS_RESULTS
     or (command_path(after("neuroscope", c)) in RUN_ALONE and "--remote" not in c.text)
 ]
 
@@ -223,6 +226,7 @@ def test_neuroscope_does_it(command: Command, server: Server, tmp_path: Path) ->
     own = {}
     if words[0] in TALKS_TO_THE_SERVER:
         words += ["--port", str(server.port), "--features-port", str(server.features_port)]
+    if words[0] in TALKS_TO_THE_SERVER or command_path(words) in BESIDE_ITS_RESULTS:
         own = {"NEUROSCOPE_CONFIG": str(server.log.parent / "config/config.yaml")}
     with subprocess.Popen(
         [sys.executable, "-m", "neuroscope.cli", *words],
@@ -242,7 +246,7 @@ def test_neuroscope_does_it(command: Command, server: Server, tmp_path: Path) ->
         out, errors = process.communicate(timeout=200)
     accepted = {"watch": (0, 130), "doctor": (0, 1)}.get(words[0], (0,))
     assert process.returncode in accepted, errors
-    assert words[0] == "watch" or out.strip() or "No feature matches" in errors
+    assert words[0] == "watch" or out.strip() or "No feature matches" in errors or "no recordings" in errors
 
 
 @pytest.mark.parametrize("command", OF["curl"], ids=str)
