@@ -232,3 +232,13 @@ def test_a_script_is_imports_and_one_call(script: Path) -> None:
     defined = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
     names = {alias.name for node in defined if isinstance(node, ast.ImportFrom) for alias in node.names}
     assert function in names | {node.name for node in defined if isinstance(node, ast.FunctionDef)}
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """Pytest imports a module of a folder without `__init__.py` by its bare name: two of one name end the whole run."""
+    found = [
+        path.name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if not (path.parent / "__init__.py").exists()
+    ]
+    assert [name for name in set(found) if found.count(name) > 1] == []
