@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flask import Flask, Response, request
 
-from neuroscope.errors import PromptError
+from neuroscope.errors import PromptError, shown
 from neuroscope.server import fields, wire
 from neuroscope.server.body import read_json_object
 from neuroscope.server.connection import ClientWatch, is_plain
@@ -142,11 +142,20 @@ def _token_ids(body: fields.Fields) -> list[int] | None:
     given: Any = body.get("token_ids")
     if given is None:
         return None
-    ids = [fields.whole(token) for token in given] if isinstance(given, list) else []
-    known = [token for token in ids if token is not None and token >= 0]
-    if not ids or len(known) != len(ids):
-        raise wrong("token_ids", given, "a list of token ids")
-    return known
+    if not isinstance(given, list) or not given:
+        raise wrong("token_ids", given, "a list of token ids, with one at least")
+    return [_token_id(place, token) for place, token in enumerate(given)]
+
+
+def _token_id(place: int, given: Any) -> int:
+    token = fields.whole(given)
+    if token is None or token < 0:
+        raise bad_request(
+            f"'token_ids[{place}]' is {shown(given)}; it must be a whole number of 0 or more.",
+            "token_ids",
+            "invalid_value",
+        )
+    return token
 
 
 def _encoded(writer: EventWriter, view: View, position: int, token: EncodedToken) -> dict[str, Any]:
