@@ -1,7 +1,7 @@
 // The answers on the stream, newest last so that none moves, those of other clients too: each by its time, its id and how it begins.
 
 import { h } from "./dom.js";
-import { count } from "./format.js";
+import { counted } from "./format.js";
 
 const BEGINNING = 60;
 const STATES = { running: "writing …", lost: "end not seen", failed: "failed" };
@@ -42,7 +42,7 @@ export function createAnswers({ onchoose, isOwn }) {
       const made = rows.get(completion.id) ?? row(completion);
       made.time.textContent = completion.seen_at ? clock.format(completion.seen_at) : "earlier";
       made.who.textContent = isOwn(completion) ? "this page" : "another client";
-      const tokens = `${count(completion.tokens.length)} tokens`;
+      const tokens = counted(completion.tokens.length, "token");
       made.state.textContent = completion.state in STATES ? `${tokens}, ${STATES[completion.state]}` : `${tokens}, ${completion.finish_reason}`;
       if (!made.isWhole) {
         const beginning = completion.tokens.slice(0, BEGINNING).map((token) => token.token).join("").replace(/\s+/g, " ").trim();

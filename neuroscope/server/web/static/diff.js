@@ -92,7 +92,7 @@ function show(found) {
   const { counts, ranking } = found;
   const differing = counts.appears + counts.vanishes + counts.stronger + counts.weaker;
   const hidden = [
-    found.filtered_count ? `${count(found.filtered_count)} ${found.filtered_count === 1 ? "that fires" : "that fire"} on more than ${percent(ranking.threshold)} of all tokens are left out` : null,
+    found.filtered_count ? `${count(found.filtered_count)} ${found.filtered_count === 1 ? "that fires" : "that fire"} on more than ${percent(ranking.threshold)} of all tokens ${found.filtered_count === 1 ? "is" : "are"} left out` : null,
     differing > found.features.length ? `the first ${count(found.features.length)} are shown` : null,
   ].filter(Boolean);
   replace(result,

@@ -6,6 +6,11 @@ export function count(n) {
   return n === null || n === undefined ? "–" : whole.format(n);
 }
 
+// 1 token, 1,024 tokens
+export function counted(n, word) {
+  return `${count(n)} ${word}${n === 1 ? "" : "s"}`;
+}
+
 // Three significant digits, plain where that is short: 61.6, 0.0873, 1.2e-7
 export function figure(x, digits = 3) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";

@@ -2,7 +2,7 @@
 // Everything comes out of the recording; no server is asked.
 
 import { h, replace } from "./dom.js";
-import { count, moment } from "./format.js";
+import { count, counted, moment } from "./format.js";
 import { createPlayer } from "./player.js";
 import { FILTERS } from "./ranking.js";
 import { completionOf, rankingOf } from "./recording.js";
@@ -75,7 +75,7 @@ export function featureUrls(recording, ready, meanwhile) {
 function heading(recording, actions) {
   const facts = [
     recording.model, `layer ${recording.layer}`, `SAE ${recording.sae_id}`,
-    `${count(recording.tokens.length)} tokens`, `${ENDS[recording.finish_reason] ?? recording.finish_reason}`,
+    counted(recording.tokens.length, "token"), `${ENDS[recording.finish_reason] ?? recording.finish_reason}`,
     moment(recording.created_at), recording.completion_id,
   ];
   return [

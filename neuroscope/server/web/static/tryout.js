@@ -1,7 +1,7 @@
 // A box for any text: where the feature fires in it.
 
 import { h, replace } from "./dom.js";
-import { count, figure, inText } from "./format.js";
+import { count, counted, figure, inText } from "./format.js";
 import { activationsOf } from "./examples.js";
 import { heatLine } from "./heat.js";
 
@@ -35,8 +35,8 @@ export function trySection(feature) {
     const largest = Math.max(0, ...fired.map((token) => token.value));
     const strongest = fired.find((token) => token.value === largest);
     said.textContent = fired.length === 0
-      ? `Silent on all ${count(read.length)} tokens.`
-      : `Fires on ${count(fired.length)} of ${count(read.length)} tokens, most on “${inText(strongest.text).trim().slice(0, 40)}”: ${figure(largest)}.`;
+      ? `Silent on ${read.length === 1 ? "its only token" : `all ${counted(read.length, "token")}`}.`
+      : `Fires on ${count(fired.length)} of ${counted(read.length, "token")}, most on “${inText(strongest.text).trim().slice(0, 40)}”: ${figure(largest)}.`;
     replace(result, heatLine(read.map((token) => token.text), {
       values: read.map((token) => token.value), scale: Math.max(feature.max_activation ?? 0, largest), name: "Your text" }));
   }

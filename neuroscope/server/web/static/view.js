@@ -4,7 +4,7 @@
 import { activationOf, createCompletion, largestSurprise } from "./completion.js";
 import { createDetail } from "./detail.js";
 import { h } from "./dom.js";
-import { count, figure } from "./format.js";
+import { counted, figure } from "./format.js";
 import { createSummary } from "./summary.js";
 import { createTimeline } from "./timeline.js";
 import { createTokens } from "./tokens.js";
@@ -177,7 +177,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     // `aloud`: said to screen readers as a whole; they are not read every token.
     finish(reason, aloud = true) {
       end.textContent = ENDS[reason] ?? reason;
-      if (aloud) spoken.textContent = `The answer is complete, ${count(completion.tokens.length)} tokens. ${completion.tokens.map((token) => token.token).join("")} ${end.textContent}`;
+      if (aloud) spoken.textContent = `The answer is complete, ${counted(completion.tokens.length, "token")}. ${completion.tokens.map((token) => token.token).join("")} ${end.textContent}`;
       schedule();
     },
     // Text of the answer for which no token has come.
