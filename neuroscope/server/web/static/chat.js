@@ -8,8 +8,11 @@ export async function* chat(body, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { done, value } = await reader.read();
-    if (done) throw new ServerError("The answer was cut off.", 0);
+    const { done, value } = await reader.read().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return { done: true }; // each browser has words of its own for a connection that breaks
+    });
+    if (done) throw new ServerError("The answer was cut off: the connection to the server broke.", 0);
     const blocks = (rest + value).split("\n\n");
     rest = blocks.pop();
     for (const block of blocks) {

@@ -8,7 +8,7 @@ const KEPT = 50;
 
 // createCompletions(onchange) -> { all: Map of id -> Completion, take(name, data, id), of(id), running(), replay(until) }
 // onchange(what, completion, more): "new" · "prompt" and "token" (more: the Token) · "again" (more: the Token, seen
-// before and now as other settings show it) · "gap" (more: { after, missed }) · "end" · "gone" (left for newer ones) ·
+// before and now as other settings show it) · "on" (begun before this page, and still being written) · "gap" (more: { after, missed }) · "end" · "gone" (left for newer ones) ·
 // "missed" (no completion; more: { missed, reason }) · "restarted" · "shutdown" (more: the reason)
 // A completion has besides: state "running", "ended", "failed" or "lost"; error; degraded; before (the stream's id
 // where it begins); seen_at (null: its beginning was there before this page); next (index of the next token).
@@ -20,7 +20,7 @@ export function createCompletions(onchange) {
   function of(id, seenAt = new Date()) {
     let completion = all.get(id);
     if (!completion) {
-      completion = { ...createCompletion(id), state: "running", error: null, degraded: [], before: last, seen_at: seenAt, next: 0, nextPrompt: 0, kept: new Map() };
+      completion = { ...createCompletion(id), state: "running", error: null, degraded: [], before: last, seen_at: seenAt, goesOn: false, next: 0, nextPrompt: 0, kept: new Map() };
       all.set(id, completion);
       while (all.size > KEPT) {
         const [oldest, gone] = all.entries().next().value;
@@ -39,6 +39,10 @@ export function createCompletions(onchange) {
       const completion = of(data.completion_id, seen(id));
       completion.layer = data.layer;
       if (completion.state === "running") loseOthers(completion);
+      if (completion.seen_at === null && !completion.goesOn && isAfter(id, newest)) {
+        completion.goesOn = true;
+        onchange("on", completion);
+      }
       const token = tokenOf("answer", data.token_index, data);
       if (data.token_index < completion.next) return again(completion, completion.kept.get(`a${token.index}`), token);
       missing(completion, data.token_index);

@@ -4,13 +4,14 @@
 import { chat } from "./chat.js";
 import { h } from "./dom.js";
 
-// createConversation({ onbegin(id or null), ontext(id), onend(id), onchoose(id) })
+// createConversation({ onbegin(id or null), ontext(id), onend(id, failed), onchoose(id) })
 // -> { before, after, composer, isOwn(id), show(id), textOf(id), turnOf(id), ready(model), busy }
 // `before` and `after` hold the turns before and after the answer that is shown.
 export function createConversation({ onbegin, ontext, onend, onchoose }) {
   const before = h("div", { class: "turns" });
   const after = h("div", { class: "turns" });
   const turns = []; // { question, id, text, error, done }
+  const own = new Set(); // ids of this page's answers, of earlier chats too
   let shown = null; // id
   let running = null; // AbortController
 
@@ -47,11 +48,12 @@ export function createConversation({ onbegin, ontext, onend, onchoose }) {
     running = null;
     form.busy(false);
     render();
-    onend(turn.id);
+    onend(turn.id, turn.error !== null);
   }
 
   function begin(turn, id) {
     turn.id = id;
+    own.add(id);
     onbegin(id);
   }
 
@@ -74,7 +76,7 @@ export function createConversation({ onbegin, ontext, onend, onchoose }) {
   const failed = (turn) => turn.error && h("p", { class: "notice bad" }, turn.error);
   const said = (turn) => [asked(turn), failed(turn), turn.text && h("div", { class: "said" }, h("bdi", {}, turn.text),
     turn.id && h("button", { type: "button", class: "icon-text", onclick: () => onchoose(turn.id) }, "show its features"))].filter(Boolean);
-  const other = (id) => h("p", { class: "other quiet" }, "An answer to another client: ", h("code", {}, id),
+  const other = (id) => h("p", { class: "other quiet" }, own.has(id) ? "An answer of an earlier chat: " : "An answer to another client: ", h("code", {}, id),
     turns.length > 0 && turns.at(-1).id && h("button", { type: "button", class: "icon-text", onclick: () => onchoose(turns.at(-1).id) }, "back to the conversation"));
 
   const turnOf = (id) => turns.find((turn) => turn.id === id) ?? null;
@@ -84,7 +86,7 @@ export function createConversation({ onbegin, ontext, onend, onchoose }) {
     composer: form.element,
     promptBox: form.promptBox,
     ready: form.ready,
-    isOwn: (id) => turnOf(id) !== null,
+    isOwn: (id) => own.has(id),
     turnOf,
     textOf: (id) => turnOf(id)?.text ?? "",
     get busy() {
@@ -110,13 +112,13 @@ function createComposer({ onsend, onstop, onclear }) {
   let isReady = false;
   let isBusy = false;
 
+  const fold = h("details", {}, h("summary", {}, "Settings of the answer"), h("div", { class: "fields" },
+    h("label", { class: "wide" }, "System prompt", system), h("label", {}, "Temperature", temperature),
+    h("label", {}, "Most tokens", longest), h("label", {}, "Seed", seed)));
+  fold.addEventListener("invalid", () => { fold.open = true; }, true); // what is wrong has to be seen
   const element = h("form", { class: "composer", onsubmit: submit },
     h("div", { class: "composer-row" }, text, h("div", { class: "composer-buttons" }, button, stop)),
-    h("div", { class: "composer-row" },
-      h("details", {}, h("summary", {}, "Settings of the answer"), h("div", { class: "fields" },
-        h("label", { class: "wide" }, "System prompt", system), h("label", {}, "Temperature", temperature),
-        h("label", {}, "Most tokens", longest), h("label", {}, "Seed", seed))),
-      h("label", {}, prompt, "prompt tokens too"), fresh));
+    h("div", { class: "composer-row" }, fold, h("label", {}, prompt, "prompt tokens too"), fresh));
 
   function submit(event) {
     event.preventDefault();

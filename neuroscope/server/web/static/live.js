@@ -9,7 +9,7 @@ import { createConversation } from "./conversation.js";
 import { byId, h } from "./dom.js";
 import { count } from "./format.js";
 import { createScores } from "./scores.js";
-import { startShell } from "./shell.js";
+import { checkAgain, startShell } from "./shell.js";
 import { listen } from "./stream.js";
 import { createView } from "./view.js";
 import { createWatch } from "./watch.js";
@@ -77,6 +77,8 @@ function startPage() {
     const isShown = completion === view.completion;
     if (what === "new") {
       if (connected && answers.follows && !conversation.busy && completion.seen_at) show(completion);
+    } else if (what === "on") {
+      if (answers.follows && !conversation.busy && !view.completion.id) show(completion);
     } else if (what === "token" || what === "prompt") {
       watched.fill(completion, more);
       if (isShown && !rereading) view.append(more);
@@ -124,11 +126,13 @@ function startPage() {
     if (id === view.completion.id && !connected) tail(view.completion);
   }
 
-  function onend(id) {
+  function onend(id, failed) {
+    if (failed) checkAgain(); // the header says whether it is the server
     if (id !== null && id === view.completion.id) told(view.completion);
   }
 
   function onstate(name, message) {
+    if ((name === "live" && state.dataset.state === "reconnecting") || name === "reconnecting") checkAgain();
     connected = name === "live";
     state.textContent = STREAM[name];
     state.dataset.state = name;
@@ -169,7 +173,7 @@ function createSave(tell) {
     button.disabled = true;
     try {
       const title = (turn?.question ?? saving.tokens.slice(0, 20).map((token) => token.token).join("")).trim().replace(/\s+/g, " ").slice(0, 80);
-      const { url } = await postJson("/v1/sessions", { completion_id: saving.id, ...(title && { title }), ...(turn && { messages: [...turn.messages, { role: "assistant", content: turn.text }] }) });
+      const { url } = await postJson("/v1/sessions", { completion_id: saving.id, ...(title && { title }), ...(turn && { messages: turn.messages }) });
       saving.saved = url;
     } catch (error) {
       tell(`Not saved: ${error.message}`);
@@ -179,7 +183,7 @@ function createSave(tell) {
   });
 
   function render() {
-    button.hidden = !exists || !current?.id || current.state !== "ended" || Boolean(current.saved);
+    button.hidden = !exists || !current?.id || current.state !== "ended" || current.tokens.length === 0 || Boolean(current.saved);
     link.hidden = !current?.saved;
     if (current?.saved) link.href = current.saved;
     link.textContent = "open the recording";

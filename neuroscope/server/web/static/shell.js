@@ -9,7 +9,11 @@ const THEMES = ["auto", "light", "dark"];
 const STATES = { loading: "the model is loading …", engine_restarting: "the model is started again …", engine_failed: "the model has failed" };
 const POLL_MS = 2000;
 
-// Fills the header; resolves to /readyz as soon as the server has loaded. `onready` hears of every later change.
+let check = null;
+let checking = null;
+
+// Fills the header; resolves to /readyz as soon as the server has loaded. `onready` hears of it
+// each time that is asked again.
 export function startShell(onready = () => {}) {
   const header = byId("header");
   const here = PARTS[header.dataset.page] ?? header.dataset.page;
@@ -20,7 +24,13 @@ export function startShell(onready = () => {}) {
       h("nav", { "aria-label": "Pages" }, PAGES.map(([name, href, text]) => h("a", { href, "aria-current": name === here ? "page" : null }, text))),
       status, themeButton()));
   whenKeyIsAsked(askForKey);
-  return waitReady(status, onready);
+  check = () => waitReady(status, onready);
+  return check();
+}
+
+// Asks whether the server is still ready: something went wrong that may be its fault.
+export function checkAgain() {
+  checking ??= check?.().catch(() => {}).finally(() => { checking = null; });
 }
 
 // Chooses between the system's colours, light and dark; remembered where the browser lets a page remember.
