@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from neuroscope.cli.flags import Number
 from neuroscope.cli.running import client_of, view_of, with_server, with_view
 from neuroscope.cli.stream_lines import Shown
 from neuroscope.cli.terminal import columns_here, echo, has_colour, is_terminal, visible
@@ -29,7 +30,7 @@ Messages = list[dict[str, str]]
 @click.argument("prompt", required=False)
 @click.option("--system", metavar="TEXT", help="What the model is told before the conversation.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Tokens of an answer at most.")
-@click.option("--temperature", type=click.FloatRange(0), help="0 always takes the likeliest token.")
+@click.option("--temperature", type=Number(0, 2), help="0 always takes the likeliest token.")
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @click.option("--prompt-features", is_flag=True, help="Show the prompt's tokens with their features too.")
 @click.option(
@@ -65,18 +66,20 @@ def chat(prompt: str | None, system: str | None, **flags: Any) -> None:
 
 def _question(prompt: str | None) -> str | None:
     """The argument, else what stdin holds; None when a person sits there."""
-    if prompt is not None and prompt != "-":
-        return prompt
     if prompt is None and sys.stdin is not None and sys.stdin.isatty():
         return None
-    read = b"" if sys.stdin is None else sys.stdin.buffer.read()
-    try:
-        text = read.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise NeuroscopeError(f"The question on stdin is not UTF-8 (byte {error.start}).") from error
+    text = _from_stdin() if prompt is None or prompt == "-" else prompt
     if not text.strip():
         raise click.UsageError('Nothing is asked: give a PROMPT, as in neuroscope chat "Where is Paris?"')
     return text
+
+
+def _from_stdin() -> str:
+    read = b"" if sys.stdin is None else sys.stdin.buffer.read()
+    try:
+        return read.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NeuroscopeError(f"The question on stdin is not UTF-8 (byte {error.start}).") from error
 
 
 class Teller:

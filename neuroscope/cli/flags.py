@@ -5,6 +5,7 @@ A flag that is not given stays None and leaves the setting alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,16 @@ KEYS = {
 
 PLACES = ("model", "sae", "corpus_path", "calibration_path")
 """Flags that may be a path: relative to where the command runs; settings are relative to the repository."""
+
+
+class Number(click.FloatRange):
+    """A number of a range: click's own takes `nan` for one of any range, and `inf` where there is no end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def overrides(flags: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from neuroscope.cli.flags import as_json, overrides, with_cores, with_corpus, with_pairing
+from neuroscope.cli.flags import Number, as_json, overrides, with_cores, with_corpus, with_pairing
 from neuroscope.cli.labels_diff import diff_labels
 from neuroscope.cli.labels_export import export_labels
 from neuroscope.cli.labels_score import score_labels
@@ -41,7 +41,7 @@ for command in (score_labels, show_labels, diff_labels, export_labels, import_la
 @click.option("--batch/--no-batch", default=None, help="Ask Claude by batch: half the price, within a day.")
 @click.option(
     "--max-cost",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="USD",
     help="Stop labels before passing this cost, and their scores likewise.",
 )

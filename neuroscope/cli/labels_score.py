@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from neuroscope.cli.flags import as_json, overrides, with_cores, with_pairing
+from neuroscope.cli.flags import Number, as_json, overrides, with_cores, with_pairing
 from neuroscope.cli.output import print_json, show, show_record
 from neuroscope.cli.pipeline import run_target
 
@@ -29,7 +29,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Calls to a language model in flight at once.")
 @click.option("--batch/--no-batch", default=None, help="Ask Claude by batch: half the price, within a day.")
-@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="Stop before passing this cost.")
+@click.option("--max-cost", type=Number(0), metavar="USD", help="Stop before passing this cost.")
 @click.option(
     "--dry-run", is_flag=True, help="Only tell calls, tokens, dollars and seconds; nothing is paid."
 )

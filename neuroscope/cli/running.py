@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neuroscope.cli.flags import overrides
+from neuroscope.cli.flags import Number, overrides
 
 if TYPE_CHECKING:
     from neuroscope.client import Client
@@ -44,13 +44,9 @@ def with_view(command: Command) -> Command:
                 type=click.Choice(["none", "frequency", "surprise", "combined", "frequency_surprise"]),
                 help="Which features are hidden, and the order of the others.",
             ),
-            click.option(
-                "--threshold", type=click.FloatRange(0, 1), help="Firing rate above which one is hidden."
-            ),
+            click.option("--threshold", type=Number(0, 1), help="Firing rate above which one is hidden."),
             click.option("--top-k", type=click.IntRange(1, 1000), help="Features asked for, for each token."),
-            click.option(
-                "--min-activation", type=click.FloatRange(0, 1e9), help="Hide activations below this."
-            ),
+            click.option("--min-activation", type=Number(0, 1e9), help="Hide activations below this."),
             click.option("--features", metavar="I,J,...", help="Only these features."),
             click.option(
                 "--align",

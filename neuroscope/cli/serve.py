@@ -16,7 +16,7 @@ from typing import Any
 import click
 import yaml
 
-from neuroscope.cli.flags import overrides, with_cores, with_pairing
+from neuroscope.cli.flags import Number, overrides, with_cores, with_pairing
 from neuroscope.cli.pipeline import run_target
 from neuroscope.errors import ConfigError, NeuroscopeError, shown
 
@@ -35,9 +35,7 @@ _OF_THE_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.
     type=click.Choice(["none", "frequency", "surprise", "combined", "frequency_surprise"]),
     help="Which features are hidden, and the order of the others.",
 )
-@click.option(
-    "--filter-threshold", type=click.FloatRange(0, 1), help="Firing rate above which one is hidden."
-)
+@click.option("--filter-threshold", type=Number(0, 1), help="Firing rate above which one is hidden.")
 @click.option(
     "--calibration-path",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -73,7 +73,7 @@ class SocketSubscriber:
         self._service = service
         self._query = {name: query[name] for name in SETTINGS if name in query}
         read_completion_id(self._query)
-        self._view = read_view(self._query, service.ranking)
+        self._view = read_view(self._query, service.ranking, service.width)
         since = read_since(service.stream, query)
         self._start = read_start(service.stream, since, self.completion_id)
         self._is_over = False
@@ -154,7 +154,7 @@ class SocketSubscriber:
         asked = {**self._query, **changes}
         query = {name: text for name, text in asked.items() if text is not None}
         read_completion_id(query)
-        view = read_view(query, self._service.ranking)
+        view = read_view(query, self._service.ranking, self._service.width)
         self._give_back()
         try:
             self._give_back = self._service.subscribers.admit(view)

@@ -75,7 +75,7 @@ def _subscribe(service: Service) -> Response:
     """Works while the model loads too: events come when there are any."""
     service.refuse_when_stopping()
     query = read_query(*PARAMETERS, "completion_id", "since", "lastEventId")
-    view = read_view(query, service.ranking)
+    view = read_view(query, service.ranking, service.width)
     completion_id = read_completion_id(query)
     since = read_since(service.stream, query)
     if request.method == "HEAD":
@@ -107,7 +107,7 @@ def _subscribe(service: Service) -> Response:
 
 def _encode(service: Service) -> dict[str, Any]:
     """The features of a given text or conversation, seen as the query string says; nothing is generated."""
-    view = read_view(read_query(*PARAMETERS), service.ranking)
+    view = read_view(read_query(*PARAMETERS), service.ranking, service.width)
     body, loaded, writer = read_json_object(), service.loaded, service.writer
     fields.refuse_unknown(body, ENCODED_FIELDS, elsewhere=PARAMETERS)
     text = fields.string(body, "text")

@@ -151,7 +151,7 @@ def _sentence(app: Flask, error: HTTPException, allowed: list[str]) -> str:
             f"There is no WebSocket at {shown(request.path)}; the features port has one at /v1/features/ws."
         )
     if error.code == 404:
-        known = ", ".join(sorted({rule.rule for rule in app.url_map.iter_rules()}))
+        known = ", ".join(sorted({rule.rule for rule in app.url_map.iter_rules() if not rule.arguments}))
         return f"There is no {shown(request.path)} on this port. It has {known}."
     if error.code == 405:
         return f"{shown(request.path)} takes {', '.join(allowed)} and not {request.method[:20]}."

@@ -25,4 +25,4 @@ class Application(Flask):
 class WholeNumber(IntegerConverter):
     """Digits of ASCII without leading zeros: Python's `\\d` takes those of every script."""
 
-    regex = "0|[1-9][0-9]{0,18}"
+    regex = "0|[1-9][0-9]{0,99}"

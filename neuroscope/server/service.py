@@ -102,6 +102,11 @@ class Service:
         """What is loaded, also while the server shuts down."""
         return self._loaded
 
+    @property
+    def width(self) -> int | None:
+        """How many features the SAE has; None while it is not loaded."""
+        return None if self._loaded is None else self._loaded.width
+
     def use_known(self, known: Known) -> None:
         """Put what was read anew in the place of what was known about the features."""
         assert self._loaded is not None

@@ -43,8 +43,12 @@ class View:
     """
 
 
-def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
-    """The view that a query string asks for, `defaults` where it is silent. Raises Problem 400."""
+def read_view(query: Mapping[str, str], defaults: Ranking, width: int | None) -> View:
+    """The view that a query string asks for, `defaults` where it is silent. Raises Problem 400.
+
+    `width` is how many features there are, None while that is not known: one that is not there would be waited for
+    in vain.
+    """
     align = read_choice(query, "align", "own", ALIGNMENTS)
     chosen = read_choice(query, "filter", defaults.filter, FILTERS)
     try:
@@ -54,7 +58,7 @@ def read_view(query: Mapping[str, str], defaults: Ranking) -> View:
             threshold=read_number(query, "threshold", defaults.threshold, 0, 1),
             top_k=read_whole(query, "top_k", defaults.top_k, 1, MAX_TOP_K),
             min_activation=read_number(query, "min_activation", defaults.min_activation, 0, 1e9),
-            only=_features(query, defaults.only),
+            only=_features(query, defaults.only, width),
         )
     except ConfigError as error:
         raise bad_request(str(error), code="invalid_value") from error
@@ -156,7 +160,9 @@ class EventWriter:
         )
 
 
-def _features(query: Mapping[str, str], default: frozenset[int] | None) -> frozenset[int] | None:
+def _features(
+    query: Mapping[str, str], default: frozenset[int] | None, width: int | None
+) -> frozenset[int] | None:
     text = query.get("features")
     if text is None:
         return default
@@ -167,4 +173,11 @@ def _features(query: Mapping[str, str], default: frozenset[int] | None) -> froze
         raise wrong(
             "features", text, f"at most {MAX_LISTED_FEATURES} indices with commas between, as 12,4521"
         )
-    return frozenset(int(name) for name in names)
+    listed = frozenset(int(name) for name in names)
+    if width is not None and max(listed) >= width:
+        raise bad_request(
+            f"'features' has {max(listed)}; the SAE has {width} features, from 0 to {width - 1}.",
+            "features",
+            "invalid_value",
+        )
+    return listed

@@ -76,14 +76,30 @@ def test_stdin_without_a_question_is_told(server: Server, stdin: bytes, code: in
     assert words in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (("",), 2, "Nothing is asked"),  # as of a variable that is not set
+        (("a", "--temperature", "nan"), 2, "'nan' is not a finite number"),
+        (("a", "--temperature", "2.5"), 2, "2.5 is not in the range 0<=x<=2"),
+        (("a", "--min-activation", "-inf"), 2, "-inf"),
+        (("a", "--features", "4,32"), 1, "'features' has 32; the SAE has 32 features, from 0 to 31"),
+    ],
+)
+def test_what_cannot_be_asked_is_told(server: Server, flags: tuple[str, ...], code: int, words: str) -> None:
+    done = run(server, "chat", *flags)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
+
+
 def test_a_system_message_and_the_sampling_options_reach_the_model(server: Server) -> None:
     done = run(server, "chat", "a b c", "--plain", "--max-tokens", "2", "--system", "be brief", "--seed", "1")
     assert done.stdout == "a b\n"
     assert "cut at its limit of tokens; --max-tokens raises it" in done.stderr
-    done = run(server, "chat", "a", "--temperature", "9")
+    done = run(server, "chat", "a", "--seed", str(2**63))
     assert (done.returncode, done.stderr) == (
         1,
-        "neuroscope: 'temperature' is 9.0; it must be a number from 0 to 2.\n",
+        f"neuroscope: 'seed' is {2**63}; it must be a whole number from {-(2**63)} to {2**63 - 1}.\n",
     )
 
 

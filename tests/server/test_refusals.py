@@ -314,6 +314,8 @@ LIMITED = ("filter", "align", "top_k", "threshold", "min_activation", "features"
         ("/v1/features/stream?min_activation=inf", 400, "min_activation"),
         ("/v1/features/stream?features=1,,2", 400, "features"),
         ("/v1/features/stream?features=", 400, "features"),
+        ("/v1/features/stream?features=4,32", 400, "features"),
+        (f"/v1/features/{'9' * 30}", 404, None),
         ("/v1/features/stream?align=left", 400, "align"),
         ("/v1/features/stream?since=yesterday", 400, "since"),
         ("/v1//features/labels", 404, None),

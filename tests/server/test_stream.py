@@ -227,7 +227,7 @@ def test_numbers_that_json_has_not_become_null() -> None:
 
 def test_a_view_takes_the_defaults_where_the_query_is_silent() -> None:
     defaults = Ranking("surprise", 0.25, 7)
-    assert read_view({}, defaults) == View(defaults)
+    assert read_view({}, defaults, None) == View(defaults)
     query = {
         "filter": "none",
         "top_k": "3",
@@ -235,6 +235,6 @@ def test_a_view_takes_the_defaults_where_the_query_is_silent() -> None:
         "min_activation": "1.5",
         "features": "2, 5,2",
     }
-    assert read_view({**query, "align": "producer"}, defaults) == View(
+    assert read_view({**query, "align": "producer"}, defaults, None) == View(
         Ranking("none", 0.5, 3, 1.5, frozenset({2, 5})), "producer"
     )

@@ -218,6 +218,7 @@ def test_a_wrong_message_is_answered_and_changes_nothing(
         ("?filter=best", 400, "filter"),
         ("?since=yesterday", 400, "since"),
         ("?features=", 400, "features"),
+        ("?features=32", 400, "features"),
     ],
 )
 def test_wrong_parameters_are_refused_before_the_handshake(
