@@ -27,16 +27,23 @@ key = os.environ.get("NEUROSCOPE_API_KEY", "none")
 events: dict[tuple[str, int], dict] = {}  # (completion, token) -> what was active
 news = threading.Condition()
 is_listening = threading.Event()
+refusals: list[Exception] = []  # why nothing is heard
 
 
 def listen() -> None:
     """Keep every feature event. A server-sent event is some `field: value` lines and an empty one."""
     headers = {"Authorization": f"Bearer {key}"}
     query = {"top_k": asked.top_k}
-    with requests.get(
-        f"{asked.features}/stream", params=query, headers=headers, stream=True, timeout=60
-    ) as stream:
+    try:
+        stream = requests.get(
+            f"{asked.features}/stream", params=query, headers=headers, stream=True, timeout=60
+        )
         stream.raise_for_status()
+    except requests.RequestException as error:
+        refusals.append(error)
+        is_listening.set()
+        return
+    with stream:
         name = ""
         for line in stream.iter_lines():
             is_listening.set()  # the server says hello at once
@@ -51,8 +58,9 @@ def listen() -> None:
 
 
 threading.Thread(target=listen, daemon=True).start()
-if not is_listening.wait(30):
-    raise SystemExit(f"No features from {asked.features}/stream: is the server running?")
+if not is_listening.wait(30) or refusals:
+    reason = str(refusals[0]) if refusals else "nothing came for 30 s"
+    raise SystemExit(f"No features from {asked.features}/stream ({reason}): is the server running?")
 
 
 def features_of(token: tuple[str, int]) -> dict:

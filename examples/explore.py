@@ -16,6 +16,7 @@ given = [
 ]  # a notebook's own arguments are none of ours
 database = given[0] if given else "results/smollm2-135m/results.duckdb"
 folder = Path(given[1] if len(given) > 1 else ".")
+folder.mkdir(parents=True, exist_ok=True)
 
 con = duckdb.connect(database, read_only=True)  # read-only: the server may have it open too
 

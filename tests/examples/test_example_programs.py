@@ -91,7 +91,14 @@ def test_the_key_is_taken_from_the_environment(keyed: Server) -> None:
     assert done.returncode == 0, done.stderr
     assert "'one'" in done.stdout
     refused = run("answer_with_features.py", *addresses(keyed), "one", NEUROSCOPE_API_KEY="wrong")
-    assert refused.returncode != 0
+    assert refused.returncode == 1
+    assert "401" in refused.stderr
+    (port,) = free_ports(1)
+    nobody = ("--features", f"http://127.0.0.1:{port}/v1/features")
+    alone = run("answer_with_features.py", *nobody, "one")
+    assert alone.returncode == 1
+    assert alone.stderr.startswith(f"No features from http://127.0.0.1:{port}/v1/features/stream (")
+    assert "Traceback" not in refused.stderr + alone.stderr
 
 
 @contextlib.contextmanager
@@ -165,11 +172,11 @@ def test_the_page_shows_what_comes(page: Page, server: Server, page_port: int) -
 
 def test_the_notebook_asks_and_plots(tmp_path: Path) -> None:
     write_results(tmp_path)
-    done = run("explore.py", str(tmp_path / "results.duckdb"), str(tmp_path))
+    done = run("explore.py", str(tmp_path / "results.duckdb"), str(tmp_path / "new/plots"))
     assert done.returncode == 0, done.stderr
     assert "32 features" in done.stdout
     for name in ("firing-rates.png", "scores.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG"), name
+        assert (tmp_path / "new/plots" / name).read_bytes().startswith(b"\x89PNG"), name
 
 
 def test_every_example_is_run_here() -> None:
