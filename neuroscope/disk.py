@@ -36,6 +36,17 @@ def disk_failure(error: BaseException, folder: Path) -> ArtefactError | None:
     return None
 
 
+def unwritten(error: OSError) -> ArtefactError | None:
+    """The failure when what could not be written is a file whose place was chosen; None when it was no writing."""
+    for note in getattr(error, "__notes__", ()):
+        if note.startswith(WRITING):
+            reason = error.strerror or str(error)
+            return ArtefactError(
+                f"{note.removeprefix(WRITING)} could not be written ({reason}). Name another place."
+            )
+    return None
+
+
 def _is_of_a_library(error: BaseException) -> bool:
     """DuckDB's and Polars' errors carry the words of the system; a RuntimeError that speaks of permission may not."""
     return type(error).__module__.partition(".")[0].lstrip("_") in ("duckdb", "polars") or isinstance(

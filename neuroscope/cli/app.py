@@ -27,7 +27,7 @@ from neuroscope.cli.session import session
 from neuroscope.cli.verify import verify
 from neuroscope.cli.watch import watch
 from neuroscope.cli.weights import models, sae
-from neuroscope.disk import disk_failure
+from neuroscope.disk import disk_failure, unwritten
 from neuroscope.errors import NeuroscopeError
 
 PROGRAM = "neuroscope"
@@ -126,10 +126,11 @@ def _expected(error: Exception) -> str | None:
     """The message of a failure that is no bug."""
     if isinstance(error, NeuroscopeError):
         return str(error)
-    named = error.filename if isinstance(error, OSError) else None
-    if isinstance(named, str):
-        failure = disk_failure(error, Path(named).parent)
+    if not isinstance(error, OSError):
+        return None
+    if isinstance(error.filename, str):
+        failure = disk_failure(error, Path(error.filename).parent) or unwritten(error)
         return None if failure is None else str(failure)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if error.errno == errno.ENOSPC:
         return "The output could not be written: no space is left where it goes."
     return None

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neuroscope.cli.flags import as_json, overrides, with_pairing
-from neuroscope.cli.output import print_json, table_lines
+from neuroscope.cli.flags import Number, as_json, overrides, with_pairing
+from neuroscope.cli.output import fitted, print_json, table_lines
 from neuroscope.cli.recorded import is_file, read_named
 from neuroscope.cli.running import client_of, with_server
-from neuroscope.cli.terminal import clip, columns_here, echo, has_colour, pad, visible, width
+from neuroscope.cli.terminal import clip, columns_here, echo, has_colour, pad, visible, width, wrap
 from neuroscope.errors import ArtefactError, SourceError
 
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from neuroscope.settings import Settings
 
 PAIRS_SHOWN = 8
-FIGURES = 62
-"""Columns of the table beside the label."""
 MARKS = {"=": None, "-": "red", "+": "green"}
 COLOURS = {"appears": "green", "stronger": "green", "vanishes": "red", "weaker": "red"}
 
@@ -40,11 +38,11 @@ Row = dict[str, Any]
     show_default=True,
     help="Which features are left out, and the order of the others.",
 )
-@click.option("--threshold", type=click.FloatRange(0, 1), help="Firing rate above which one is left out.")
+@click.option("--threshold", type=Number(0, 1), help="Firing rate above which one is left out.")
 @click.option(
     "--top-k", type=click.IntRange(1, 1000), default=20, show_default=True, help="Features to show."
 )
-@click.option("--min-activation", type=click.FloatRange(0, 1e9), default=0.0, help="Less counts as none.")
+@click.option("--min-activation", type=Number(0, 1e9), default=0.0, help="Less counts as none.")
 @with_server
 @with_pairing
 @as_json
@@ -113,9 +111,10 @@ def diff_lines(found: Row, columns: int, *, colour: bool) -> Iterator[str]:
     """The differences for people: what is compared, the features, the texts, and where features differ."""
     for name in ("a", "b"):
         content = sum(token["content"] for token in found[name]["tokens"])
-        yield clip(f"{name.upper()}  {visible(found[name]['title'])}  ({content} tokens)", columns)
+        yield clip(f"{name.upper()}  {visible(found[name]['title'])}  ({_tokens(content)})", columns)
     yield ""
-    yield from _summary(found)
+    for line in _summary(found):
+        yield from wrap(line.split(" "), columns)
     if found["features"]:
         yield ""
         yield from _table(found, columns, colour)
@@ -126,31 +125,34 @@ def diff_lines(found: Row, columns: int, *, colour: bool) -> Iterator[str]:
         yield from _pairs(found, columns)
 
 
+def _tokens(count: int) -> str:
+    return f"{count} token" if count == 1 else f"{count} tokens"
+
+
 def _summary(found: Row) -> Iterator[str]:
-    shared = sum(length for _, _, length in found["runs"])
-    yield f"{shared} tokens are shared" + (
+    tokens = found["a"]["tokens"]
+    shared = sum(t["content"] for start, _, length in found["runs"] for t in tokens[start : start + length])
+    yield f"{_tokens(shared)} shared" + (
         "."
         if found["is_whole"]
         else ", at the beginning and the end: the texts are too long to be aligned whole."
     )
     told = [f"{count} {state}" for state, count in found["counts"].items()]
-    hidden = (
-        f"; {found['filtered_count']} more that differ are too frequent" if found["filtered_count"] else ""
-    )
-    yield f"Features: {', '.join(told)}{hidden}."
+    hidden = found["filtered_count"]
+    more = f"; {hidden} more too frequent to be shown" if hidden else ""
+    yield f"Features: {', '.join(told)}{more}."
     if len(found["features"]) < sum(count for state, count in found["counts"].items() if state != "alike"):
         yield f"The {len(found['features'])} that differ most (--top-k N for more):"
 
 
 def _table(found: Row, columns: int, colour: bool) -> Iterator[str]:
-    room = max(12, columns - FIGURES)
     rows = []
     for row in found["features"]:
         label = found["about"][str(row["index"])]["label"]
         rows.append(
             {
                 "feature": row["index"],
-                "label": clip(visible(label), room),
+                "label": label,
                 "": row["state"],
                 "A max": row["a"]["max"] or None,
                 "A tokens": row["a"]["tokens"],
@@ -159,7 +161,7 @@ def _table(found: Row, columns: int, colour: bool) -> Iterator[str]:
                 "surprise": row["change_surprise"],
             }
         )
-    head, *lines = table_lines(rows)
+    head, *lines = table_lines(fitted(rows, "label", columns))
     yield head
     for row, line in zip(rows, lines, strict=True):
         yield click.style(line, fg=COLOURS[row[""]]) if colour else line
@@ -200,7 +202,8 @@ def _pairs(found: Row, columns: int) -> Iterator[str]:
     by_size = sorted(
         found["pairs"], key=lambda pair: -max(abs(one["b"] - one["a"]) for one in pair["features"])
     )[:PAIRS_SHOWN]
-    yield f"Shared tokens whose features differ: {len(found['pairs'])}; here the {len(by_size)} that differ most."
+    most = "" if len(by_size) == len(found["pairs"]) else f"; here the {len(by_size)} that differ most"
+    yield f"Shared tokens whose features differ: {len(found['pairs'])}{most}."
     for pair in sorted(by_size, key=lambda pair: pair["a"]):
         token = pad(clip(visible(found["a"]["tokens"][pair["a"]]["token"]), 14), 14)
         parts = [

@@ -13,14 +13,11 @@ import click
 from neuroscope.cli.feature_page import feature_lines, record_of
 from neuroscope.cli.feature_source import feature_source, with_source
 from neuroscope.cli.flags import as_json
-from neuroscope.cli.output import print_json, show
-from neuroscope.cli.terminal import clip, columns_here, echo, has_colour, visible
+from neuroscope.cli.output import fitted, print_json, show
+from neuroscope.cli.terminal import columns_here, echo, has_colour
 
 SORTS = {"score": "score", "rate": "firing_rate", "max": "max"}
 """What `--by` takes -> what the server sorts by."""
-FIGURES = 58
-"""Columns that a list takes beside its labels."""
-
 
 limited = click.option(
     "--limit", type=click.IntRange(1, 500), default=20, show_default=True, help="Features shown at most."
@@ -87,11 +84,10 @@ def _list(found: Mapping[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    room = max(12, columns_here() - FIGURES)
     rows = [
         {
             "feature": row["feature"],
-            "label": clip(visible(row["label"]), room),
+            "label": row["label"],
             "source": row["source"],
             "score": row["balanced_accuracy"],
             "firing_rate": row["firing_rate"],
@@ -99,6 +95,6 @@ def _list(found: Mapping[str, Any], as_json: bool) -> None:
         }
         for row in found["features"]
     ]
-    show(rows, as_json=False, empty="No feature matches.")
+    show(fitted(rows, "label", columns_here()), as_json=False, empty="No feature matches.")
     if (total := found["total"]) > len(rows):
         click.echo(f"{len(rows)} of {total:,}; --limit shows more.", err=True)

@@ -55,7 +55,9 @@ def export_labels(form: str, out: Path | None, source: str | None, all_sources: 
     try:
         _write(out, form, chosen, settled)
     except OSError as error:
-        raise LabelError(f"{out} cannot be written: {error}. Name another file with --out.") from error
+        raise LabelError(
+            f"{out} cannot be written: {error.strerror}. Name another file with --out."
+        ) from error
     click.echo(f"{len(chosen):,} labels in {visible(str(out))}", err=True)
 
 

@@ -9,10 +9,13 @@ from typing import Any
 
 import click
 
-from neuroscope.cli.terminal import echo, pad, visible, width
+from neuroscope.cli.terminal import clip, echo, pad, visible, width
 from neuroscope.doctor.words import human_bytes
 
-__all__ = ["human_bytes", "print_json", "show", "show_record", "table_lines"]
+__all__ = ["fitted", "human_bytes", "print_json", "show", "show_record", "table_lines"]
+
+LEAST = 12
+"""Columns that a text keeps, however narrow the terminal."""
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, as_json: bool, empty: str = "") -> None:
@@ -38,6 +41,14 @@ def table_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             pad(cell, room, right=number) for cell, room, number in zip(line, widths, right, strict=True)
         )
         yield "  ".join(cells).rstrip()
+
+
+def fitted(rows: Sequence[Mapping[str, Any]], text: str, columns: int) -> list[dict[str, Any]]:
+    """The rows with what stands in their column `text` cut, so that the table's lines have at most `columns`."""
+    others = [name for row in rows[:1] for name in row if name != text]
+    taken = sum(max(map(width, [name, *(_cell(row[name]) for row in rows)])) + 2 for name in others)
+    room = max(LEAST, columns - taken)
+    return [{**row, text: clip(_cell(row[text]), room)} for row in rows]
 
 
 def print_json(value: Any) -> None:

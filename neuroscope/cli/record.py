@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from neuroscope.cli.flags import as_json
+from neuroscope.cli.flags import Number, as_json
 from neuroscope.cli.output import show_record
 from neuroscope.cli.running import client_of, with_server
 from neuroscope.cli.terminal import visible
-from neuroscope.errors import ServerError
+from neuroscope.errors import NeuroscopeError, ServerError
 
 if TYPE_CHECKING:
     from neuroscope.client import Client
@@ -24,7 +24,7 @@ OUT = click.Path(dir_okay=False, path_type=Path)
 @click.option("--completion", metavar="ID", help="Keep an answer that the server has given lately instead.")
 @click.option("--system", metavar="TEXT", help="A system message before the prompt.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Tokens of the answer at most.")
-@click.option("--temperature", type=click.FloatRange(0, 2), help="0: always the likeliest token.")
+@click.option("--temperature", type=Number(0, 2), help="0: always the likeliest token.")
 @click.option("--seed", type=int, help="The same seed gives the same answer.")
 @click.option("--title", help="What to call the recording.")
 @click.option("--out", type=OUT, help="Also write the recording to this file.")
@@ -91,4 +91,8 @@ def _ask(client: Client, messages: list[dict[str, str]], *, prompt_features: boo
 def _write(client: Client, name: str, out: Path) -> None:
     from neuroscope.recording import check_recording, write_recording
 
-    write_recording(out, check_recording(client.get(f"/v1/sessions/{name}"), of=f"session {name}"))
+    try:
+        write_recording(out, check_recording(client.get(f"/v1/sessions/{name}"), of=f"session {name}"))
+    except (OSError, NeuroscopeError):
+        click.echo(f"The answer is kept all the same, as session {name}.", err=True)
+        raise

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from neuroscope.cli.flags import as_json, overrides, with_pairing
-from neuroscope.cli.output import human_bytes, print_json, show, show_record
+from neuroscope.cli.output import fitted, human_bytes, print_json, show, show_record
 from neuroscope.cli.recorded import read_named, sessions_of
-from neuroscope.cli.terminal import clip, columns_here, echo, is_terminal, visible, wrap
+from neuroscope.cli.terminal import columns_here, echo, is_terminal, visible, wrap
 
 if TYPE_CHECKING:
     from neuroscope.recording import Recording
     from neuroscope.sessions import Sessions
 
 FEATURES_SHOWN = 10
-TITLE_COLUMNS = 48
 
 
 @click.group()
@@ -47,11 +46,15 @@ def list_sessions(as_json: bool, **flags: Any) -> None:
             "created_at": row["created_at"],
             "tokens": row["total_tokens"],
             "size": human_bytes(row["bytes"]),
-            "title": clip(visible(row["title"] if row["error"] is None else row["error"]), TITLE_COLUMNS),
+            "title": row["title"] if row["error"] is None else row["error"],
         }
         for row in rows
     ]
-    show(table, as_json=False, empty=f"There are no recordings in {kept.folder}: neuroscope record PROMPT")
+    show(
+        fitted(table, "title", columns_here()),
+        as_json=False,
+        empty=f"There are no recordings in {kept.folder}: neuroscope record PROMPT",
+    )
 
 
 @session.command("show")
@@ -77,7 +80,7 @@ def show_session(name: str, as_json: bool, **flags: Any) -> None:
                     echo(line)
     if found := standing_out(recording, FEATURES_SHOWN):
         echo("")
-        show(found, as_json=False)
+        show(fitted(found, "label", columns_here()), as_json=False)
 
 
 def standing_out(recording: Recording, limit: int) -> list[dict[str, Any]]:
@@ -91,7 +94,7 @@ def standing_out(recording: Recording, limit: int) -> list[dict[str, Any]]:
     return [
         {
             "feature": index,
-            "label": clip(visible(recording.features[str(index)]["label"]), TITLE_COLUMNS),
+            "label": recording.features[str(index)]["label"],
             "tokens": found.tokens,
             "max": found.max,
             "surprise": found.surprise,

@@ -16,7 +16,7 @@ def report_lines(report: Report, columns: int = COLUMNS) -> Iterator[str]:
     room = max((len(check.name) for check in report.checks), default=0)
     indent = " " * (9 + room + 2)
     for check in report.checks:
-        text = check.found if not check.wanted else f"{check.found}. Wanted: {check.wanted}"
+        text = check.found if not check.wanted else f"{check.found.removesuffix('.')}. Wanted: {check.wanted}"
         if check.status == "ok" and check.wanted:
             text = f"{check.found}; {check.wanted}"
         head = f"{MARKS[check.status]:<9}{check.name:<{room}}  "

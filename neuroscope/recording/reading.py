@@ -35,8 +35,12 @@ def read_recording(path: Path) -> Recording:
     except FileNotFoundError as error:
         raise ArtefactError(f"There is no recording at {path}. {REMEDY}") from error
     except (OSError, ValueError) as error:
-        raise ArtefactError(f"{path} cannot be read as a recording: {error}. {REMEDY}") from error
+        raise ArtefactError(f"{path} cannot be read as a recording: {_reason(error)}. {REMEDY}") from error
     return parse_recording(text, of=str(path))
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
 
 
 def parse_recording(text: str, *, of: str) -> Recording:

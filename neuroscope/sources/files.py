@@ -95,9 +95,9 @@ def replace_atomically(path: Path) -> Iterator[Path]:
     Readers see the old file or the new one, whole. The bytes are on disk before the name is.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _flush(temporary)
         temporary.replace(path)
@@ -106,7 +106,8 @@ def replace_atomically(path: Path) -> Iterator[Path]:
         error.add_note(f"{WRITING}{path}")
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it is gone, or its folder could never be
+            temporary.unlink()
 
 
 @contextmanager

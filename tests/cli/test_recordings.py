@@ -20,7 +20,7 @@ from neuroscope.cli.diff import diff_lines
 from neuroscope.cli.terminal import width
 from neuroscope.diff import compare, side_of
 from neuroscope.ranking import Ranking
-from neuroscope.recording import read_recording, write_recording
+from neuroscope.recording import check_recording, read_recording, write_recording
 from neuroscope.sessions import Sessions
 
 Run = Callable[..., str]
@@ -206,7 +206,7 @@ def test_two_files_are_compared_without_a_server(alone: Path, run: Run) -> None:
     ]
     told = run("diff", "a.json", "b.json")
     assert "A  First  (3 tokens)" in told
-    assert "2 tokens are shared." in told
+    assert "\n2 tokens shared.\n" in told
     assert "Features: 1 appears, 1 vanishes, 0 stronger, 1 weaker, 1 alike." in told
     assert "=  Paris is\n-  big\n+  small\n" in told
     assert re.search(r"^ *7 +label of 7 +appears +- +0 +3 +1 +4$", told, re.MULTILINE)
@@ -248,6 +248,46 @@ def test_a_table_fits_its_terminal_and_shows_no_control_character() -> None:
     coloured = "".join(diff_lines(found, 100, colour=True))
     assert "\x1b[32m" in coloured
     assert "\x1b]0" not in coloured
+
+
+def test_a_turns_scaffold_is_not_counted_as_shared() -> None:
+    side = side_of(recording([(" x", {4: 1.0})], prompt=[("<bos>", {4: 1.0}), ("Hi", {4: 1.0})]))
+    lines = list(diff_lines(compare(side, side, Ranking("none", 1, 10)), 80, colour=False))
+    assert "A  Where is Paris?  (2 tokens)" in lines
+    assert "2 tokens shared." in lines
+
+
+def test_tables_fit_a_terminal(alone: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = {"label": "日本語 " * 40, "firing_rate": 0.1, "mean_firing": 1.0, "variance_firing": 1.0}
+    made = document([(" a", {4: (0.00012345, -0.034567), 5: (13271.5, 1234.5)})], title="é" * 150)
+    for index in made["features"]:
+        made["features"][index] |= long
+    write_recording(alone / "a.json", check_recording(made, of="a"))
+    write_recording(alone / "b.json", recording([(" b", {3: 1.0})]))
+    Sessions(alone / "results/tiny").save(check_recording(made, of="a"))
+    for words in (("session", "show", "a.json"), ("session", "list"), ("diff", "a.json", "b.json")):
+        told = run(*words)
+        assert "…" in told, words
+        table = [line for line in told.splitlines() if not line.startswith("title")]
+        assert max(map(width, table)) <= 80, words
+
+
+def test_a_file_that_cannot_be_written_is_told(here: Path, run: Run) -> None:
+    (here / "file").touch()
+    told = run("record", "one", "--out", "file/a.json", code=1)
+    assert "The answer is kept all the same, as session 2" in told
+    assert "neuroscope: file/a.json could not be written (" in told
+    name = re.search(r"as session ([0-9a-z-]+)\.", told)[1]  # type: ignore[index]
+    for place in ("file/a.html", "x" * 300):
+        assert f"{place} could not be written (" in run("session", "html", name, "--out", place, code=1)
+    assert [path.name for path in here.iterdir()] == ["file"]
+
+
+def test_a_folder_is_no_recording(alone: Path, run: Run) -> None:
+    (alone / "folder.json").mkdir()
+    told = run("session", "show", "folder.json", code=1)
+    assert "folder.json cannot be read as a recording: it is no regular file." in told
 
 
 def test_a_reader_that_leaves_ends_the_command_quietly(alone: Path) -> None:

@@ -133,7 +133,7 @@ def test_configurations_of_other_encodings_and_cut_short_are_told(report: Report
 
 
 def test_an_unknown_pairing_and_a_broken_pairing_file_are_told(
-    report: Report, checkout: Path, monkeypatch: pytest.MonkeyPatch
+    report: Report, checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (checkout / "config/pairings/mine.yaml").write_text("layer: high\n")
     found = report()
@@ -143,6 +143,8 @@ def test_an_unknown_pairing_and_a_broken_pairing_file_are_told(
     found = report()
     assert "There is no pairing 'smollm'" in line(found, "configuration")["found"]
     assert found["next"] == "export NEUROSCOPE_PAIRING=smollm2-135m"
+    assert main(["doctor"]) == 1
+    assert ".. Wanted" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_a_configuration_at_all_it_comes_to_its_end(
