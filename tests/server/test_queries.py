@@ -50,8 +50,8 @@ def test_an_unknown_parameter_is_refused_with_those_there_are(server: Server, pa
 def test_a_parameter_in_a_bodys_place_is_told_where_it_belongs(server: Server) -> None:
     for body, words in [
         ({"text": "a", "top_k": 5}, "It goes into the query string."),
-        ({"txet": "a"}, "There is no field 'txet'; the body has text, messages, token_ids."),
-        ({"text": "a", "x" * 5000: 1}, "the body has text, messages, token_ids."),
+        ({"txet": "a"}, "There is no field 'txet'; the body has text, messages or token_ids."),
+        ({"text": "a", "x" * 5000: 1}, "the body has text, messages or token_ids."),
     ]:
         response = http.post(f"{server.features_url}/v1/features/encode", json=body)
         error = response.json()["error"]
