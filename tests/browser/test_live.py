@@ -9,6 +9,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,35 @@ def test_tokens_are_walked_with_the_keys(page: Page, server: Server) -> None:
     page.keyboard.press("Escape")
     expect(detail).to_contain_text("Newest token")
     assert page.locator(".tokens [aria-selected]").count() == 0
+
+
+def test_rows_stand_still_while_somebody_aims_at_one(page: Page, server: Server) -> None:
+    def shown(panel: Locator) -> list[list[str]]:
+        return [[row[0], row[-1]] for row in rows(panel)]  # a score may come as it is looked at
+
+    def goes_on(panel: Locator, still: list[list[str]]) -> bool:
+        return shown(panel) != still
+
+    open_live(page, server)
+    ask(page, "[delay=0.1] " + "word " * 200)
+    expect(token(page, 9)).to_be_visible()
+    for panel in (page.locator(".detail"), page.get_by_role("region", name="What it is thinking about")):
+        box = panel.locator("li").first.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 60, box["y"] + 5)
+        aimed, before = shown(panel), page.locator(".answer-tokens .token").count()
+        for step in range(8):
+            page.wait_for_timeout(100)
+            page.mouse.move(box["x"] + 60 + step, box["y"] + 5)
+            assert shown(panel) == aimed
+        assert page.locator(".answer-tokens .token").count() > before, "the answer goes on"
+        label = aimed[0][0]
+        panel.get_by_role("button", name=f"Pin {label}", exact=True).click()
+        expect(page.get_by_role("img", name=re.compile(f"^{label} over"))).to_be_visible()
+        expect(panel.get_by_role("button", name=f"Unpin {label}", exact=True)).to_be_visible()
+        page.mouse.move(5, 5)
+        wait_until(partial(goes_on, panel, aimed), seconds=20, what="news in the rows")
+    page.get_by_role("button", name="Stop", exact=True).click()
 
 
 def test_a_pinned_feature_is_known_where_the_filter_hides_it(page: Page, server: Server) -> None:

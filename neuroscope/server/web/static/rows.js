@@ -3,7 +3,7 @@
 
 import { h } from "./dom.js";
 
-// createRows({ rows, columns: [name], link(index), onpin(index), ontint(index) }) -> { element, show(list, marks) }
+// createRows({ rows, columns: [name], link(index), onpin(index), ontint(index) }) -> { element, show(list, marks), mark(marks) }
 // Each of the list: { index, label, share (of the bar, 0 to 1), figures: [text] }; marks: { pinned: Set, tinted }.
 export function createRows({ rows, columns, link, onpin, ontint, label }) {
   const made = Array.from({ length: rows }, () => createRow(columns.length, { link, onpin, ontint }));
@@ -15,6 +15,10 @@ export function createRows({ rows, columns, link, onpin, ontint, label }) {
     element: h("div", { class: "feature-table", style: { "--columns": columns.length, "--rows": rows } }, heads, list),
     show(shown, marks) {
       made.forEach((row, n) => row.show(shown[n] ?? null, marks));
+    },
+    // Which are pinned and which one tints; the rows stay as they are.
+    mark(marks) {
+      for (const row of made) row.mark(marks);
     },
   };
 }
@@ -29,9 +33,16 @@ function createRow(columns, { link, onpin, ontint }) {
   const element = h("li", { class: "feature-row", hidden: true }, h("span", { class: "bar-of", "aria-hidden": "true" }),
     h("span", { class: "feature-buttons" }, tint, pin), name, figures);
   const bar = element.firstChild;
+  function markAs({ pinned, tinted }) {
+    const isPinned = pinned.has(index);
+    mark(pin, isPinned, isPinned ? "−" : "+", `${isPinned ? "Unpin" : "Pin"} ${text}`);
+    mark(tint, tinted === index, "◐", `Tint the tokens by ${text}`);
+  }
+
   return {
     element,
-    show(feature, { pinned, tinted }) {
+    mark: (marks) => element.hidden || markAs(marks),
+    show(feature, marks) {
       element.hidden = feature === null;
       if (feature === null) return;
       if (feature.index !== index || feature.label !== text) {
@@ -42,9 +53,7 @@ function createRow(columns, { link, onpin, ontint }) {
         if (href === null) name.removeAttribute("href");
         else name.setAttribute("href", href);
       }
-      const isPinned = pinned.has(index);
-      mark(pin, isPinned, isPinned ? "−" : "+", `${isPinned ? "Unpin" : "Pin"} ${text}`);
-      mark(tint, tinted === index, "◐", `Tint the tokens by ${text}`);
+      markAs(marks);
       bar.style.setProperty("--share", Math.max(0, Math.min(1, feature.share || 0)));
       feature.figures.forEach((figure, n) => {
         if (figures[n].textContent !== figure) figures[n].textContent = figure;

@@ -6,7 +6,7 @@ import { h } from "./dom.js";
 import { count, figure } from "./format.js";
 import { createRows } from "./rows.js";
 
-// createSummary({ rows, link, onpin, ontint }) -> { element, clear(), add(token), render(marks) }
+// createSummary({ rows, link, onpin, ontint }) -> { element, clear(), add(token), render(marks, isHeld) }
 export function createSummary({ rows: length, link, onpin, ontint }) {
   const rows = createRows({
     rows: length, link, onpin, ontint, label: "Features by summed surprise",
@@ -16,12 +16,14 @@ export function createSummary({ rows: length, link, onpin, ontint }) {
   const element = h("section", { class: "panel summary", "aria-label": "What it is thinking about" }, h("h2", {}, "What it is thinking about"), note, rows.element);
   let bySurprise = createSums(length);
   let byActivation = createSums(length);
+  let shown = 0;
 
   return {
     element,
     clear() {
       bySurprise = createSums(length);
       byActivation = createSums(length);
+      shown = 0;
     },
     add(token) {
       for (const feature of token.features) {
@@ -29,9 +31,11 @@ export function createSummary({ rows: length, link, onpin, ontint }) {
         byActivation.add(feature, feature.activation);
       }
     },
-    render(marks) {
+    render(marks, isHeld = false) {
+      if (isHeld && shown > 0) return rows.mark(marks);
       const known = bySurprise.top.length > 0 || byActivation.top.length === 0;
       const { top } = known ? bySurprise : byActivation;
+      shown = top.length;
       note.textContent = known ? "Features by summed surprise, over the answer" : "No surprise is known: by summed activation, over the answer";
       rows.show(top.map((entry) => ({
         index: entry.index, label: entry.label, share: entry.sum / top[0].sum, figures: [count(entry.tokens), figure(entry.sum)],

@@ -5,6 +5,7 @@ import { activationOf, createCompletion, largestSurprise } from "./completion.js
 import { createDetail } from "./detail.js";
 import { h } from "./dom.js";
 import { counted, figure } from "./format.js";
+import { createHold } from "./hold.js";
 import { createSummary } from "./summary.js";
 import { createTimeline } from "./timeline.js";
 import { createTokens } from "./tokens.js";
@@ -28,6 +29,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
   let hovered = null;
   let chosen = null;
   let newest = null;
+  let looked = null; // the newest when its features were last shown: it stays while somebody aims at them
   let frame = null;
   let means = createMeans();
 
@@ -51,6 +53,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
   container.classList.add("view");
   container.append(bar, h("div", { class: "view-main" }, scroller, slots.below, timeline.element),
     h("div", { class: "view-side" }, detail.element, summary.element, slots.side), spoken);
+  const holds = { detail: createHold(detail.element, schedule), summary: createHold(summary.element, schedule) };
   applyTint();
 
   function onpoint(token, how) {
@@ -121,9 +124,11 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
 
   function render() {
     frame = null;
-    const token = hovered ?? chosen ?? newest;
-    detail.show(token, hovered ? "pointed" : chosen ? "chosen" : "newest", marks());
-    summary.render(marks());
+    const isHeld = holds.detail.is && looked !== null;
+    if (!isHeld) looked = newest;
+    const token = hovered ?? chosen ?? looked;
+    detail.show(token, hovered ? "pointed" : chosen ? "chosen" : isHeld ? "pointed" : "newest", marks());
+    summary.render(marks(), holds.summary.is);
     meters.show(token, means);
     timeline.mark(hovered ?? chosen);
     if (view.sticks && scroller.scrollTop !== scroller.scrollHeight) scroller.scrollTop = scroller.scrollHeight;
@@ -146,7 +151,8 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     show(shown) {
       const kept = shown === completion && chosen ? chosen : null;
       completion = shown;
-      hovered = chosen = newest = null;
+      hovered = chosen = newest = looked = null;
+      holds.summary.end();
       means = createMeans();
       for (const part of [tokens, summary, timeline]) part.clear();
       tail.textContent = end.textContent = "";
