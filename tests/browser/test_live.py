@@ -240,6 +240,33 @@ def test_an_answer_that_is_being_written_when_the_page_opens_is_shown(page: Page
     assert words.startswith(shown)
 
 
+def test_a_tab_in_the_background_gives_its_connection_back_and_misses_nothing(
+    page: Page, server: Server
+) -> None:
+    def look(state: str) -> None:
+        page.evaluate(
+            """(state) => {
+          Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+            state,
+        )
+
+    def listeners() -> int:
+        return int(server.get("/readyz").json()["subscribers"])
+
+    open_live(page, server)
+    wait_until(lambda: listeners() == 1, what="a reader")
+    look("hidden")
+    wait_until(lambda: listeners() == 0, what="a connection given back")
+    meanwhile = server.chat("said while nobody looks").json()["id"]
+    look("visible")
+    expect(page.locator(".answer-list li", has_text=meanwhile)).to_contain_text("5 tokens, stop")
+    expect(page.locator(".answer-tokens")).to_have_text("said while nobody looks")
+    expect(page.locator(".stream-notice")).to_be_empty()
+    wait_until(lambda: listeners() == 1, what="a reader again")
+
+
 def test_settings_act_on_one_tab_only(
     page: Page, context: BrowserContext, server: Server, complaints: Complaints
 ) -> None:

@@ -5,10 +5,12 @@ import { FEATURES, request } from "./api.js";
 
 const RETRY_MS = 2000;
 const SILENCE_MS = 120_000; // the server says something every serve.heartbeat_s seconds; after this it is gone
+const HIDDEN_MS = 5000; // browsers have six connections to a server, for all tabs together: one that nobody sees gives its own back
 
 // listen({ onevent(name, data, id), onstate(state, message) }) -> { configure(query, since), close() }
 // States: connecting, live, reconnecting, refused (with the server's words). The first event of a connection is "open",
 // whose id is where it begins. `query`: top_k, filter, threshold, min_activation, features, align, completion_id.
+// A tab in the background goes on where it was when it is looked at again.
 // A new query opens the stream anew: after the newest event that was seen, or after `since` ("0": all that the server
 // still has; "": the beginning of completion_id, else now).
 export function listen({ onevent, onstate }, query = {}, since = "") {
@@ -17,8 +19,11 @@ export function listen({ onevent, onstate }, query = {}, since = "") {
   let timer = null;
   let silence = null;
   let controller = null;
+  let isResting = false;
+  let unseen = null; // timer
 
   async function open() {
+    if (isResting) return;
     const mine = new AbortController(); // an answer of an earlier connection is nothing any more
     controller = mine;
     const words = new URLSearchParams(Object.entries(asked).filter(([, v]) => v !== null && v !== undefined && v !== ""));
@@ -55,6 +60,20 @@ export function listen({ onevent, onstate }, query = {}, since = "") {
     }
   }
 
+  function onvisibility() {
+    clearTimeout(unseen);
+    if (document.visibilityState === "hidden") unseen = setTimeout(rest, HIDDEN_MS);
+    else if (isResting) {
+      isResting = false;
+      open();
+    }
+  }
+
+  function rest() {
+    isResting = true;
+    drop();
+  }
+
   function drop() {
     const dropped = controller;
     controller = null;
@@ -69,8 +88,10 @@ export function listen({ onevent, onstate }, query = {}, since = "") {
     timer = setTimeout(open, RETRY_MS);
   }
 
+  document.addEventListener("visibilitychange", onvisibility);
   onstate("connecting", "");
   open();
+  onvisibility();
   return {
     configure(changed, from = last) {
       asked = changed;
@@ -78,6 +99,10 @@ export function listen({ onevent, onstate }, query = {}, since = "") {
       drop();
       open();
     },
-    close: drop,
+    close() {
+      document.removeEventListener("visibilitychange", onvisibility);
+      clearTimeout(unseen);
+      drop();
+    },
   };
 }
