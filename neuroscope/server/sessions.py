@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from flask import Flask, Response
-from werkzeug.routing import UnicodeConverter
+from werkzeug.routing import BaseConverter
 
 from neuroscope.errors import ArtefactError, PromptError
 from neuroscope.models.conversation import read_messages
-from neuroscope.recording import IDENTIFIER, MAX_TITLE
+from neuroscope.recording import MAX_TITLE
 from neuroscope.server import fields
 from neuroscope.server.body import read_json_object
 from neuroscope.server.problems import Problem, bad_request, from_prompt_error, wrong
@@ -37,10 +37,10 @@ MAX_OFFSET = 999_999_999
 T = TypeVar("T")
 
 
-class SessionId(UnicodeConverter):
-    """What can be the name of a recording's file: no dots, no slashes, nothing that leads elsewhere."""
+class SessionId(BaseConverter):
+    """Whatever is asked for, but for the ending of a page's path; what is no recording's name, `Sessions` refuses."""
 
-    regex = IDENTIFIER.pattern
+    regex = r"(?:(?!\.html$)[^/])+"
 
 
 def add_sessions(app: Flask, service: Service) -> None:

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser.conftest import browser, complaints, context, page  # noqa: F401 - fixtures
-from playwright.sync_api import Page, expect
 from scripted_results import write_results
-from serving import ROOT, Server, free_ports, serving, wait_until
+from serving import ROOT, Server, free_ports, serving
 
 EXAMPLES = ROOT / "examples"
 KEY = "key-of-the-examples"
 
 
 @pytest.fixture(scope="module")
-def page_port() -> int:
-    (port,) = free_ports(1)
-    return port
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, page_port: int) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("examples")
     write_results(folder / "results/tiny")
-    allowed = {"allowed_origins": [f"http://127.0.0.1:{page_port}"]}
-    with serving(folder, env={"SCRIPTED_RESULTS": "1"}, serve=allowed) as running:
+    with serving(folder, env={"SCRIPTED_RESULTS": "1"}) as running:
         running.wait_ready()
         yield running
     assert "Traceback" not in running.output
@@ -149,27 +137,6 @@ def test_a_limit_that_is_none_is_refused_in_the_servers_words(server: Server) ->
     assert "min_activation" in done.stderr
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-def test_the_page_shows_what_comes(page: Page, server: Server, page_port: int) -> None:  # noqa: F811
-    serve = functools.partial(Quiet, directory=str(EXAMPLES))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", page_port), serve) as files:
-        threading.Thread(target=files.serve_forever, daemon=True).start()
-        page.goto(f"http://127.0.0.1:{page_port}/watch.html?{server.features_url}")
-        expect(page.locator("#state")).to_have_text("Ask the model something, from anywhere.")
-        wait_until(lambda: server.get("/readyz").json()["subscribers"], what="the page's subscription")
-        server.chat("one <b>two</b>")
-        expect(page.locator("#tokens li").first).to_contain_text(
-            "label of 3 9.0, an imported name 5.0, label of 20 2.5"
-        )
-        expect(page.locator("#tokens li").nth(1)).to_contain_text("<b>two</b>")
-        expect(page.locator("#state")).to_have_text("2 tokens, ended by stop.")
-        files.shutdown()
-
-
 def test_the_notebook_asks_and_plots(tmp_path: Path) -> None:
     write_results(tmp_path)
     done = run("explore.py", str(tmp_path / "results.duckdb"), str(tmp_path / "new/plots"))
@@ -179,10 +146,8 @@ def test_the_notebook_asks_and_plots(tmp_path: Path) -> None:
         assert (tmp_path / "new/plots" / name).read_bytes().startswith(b"\x89PNG"), name
 
 
-def test_every_example_is_run_here() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
-    assert {path.name for path in EXAMPLES.iterdir() if path.suffix != ".md"} == {
-        name
-        for name in ("answer_with_features.py", "alert.py", "watch.html", "explore.py")
-        if text.count(f"{name}") > 1
-    }
+def test_every_example_is_run_by_a_test() -> None:
+    here = Path(__file__)
+    tests = (here, here.parents[1] / "browser/test_example_page.py")
+    text = "".join(path.read_text(encoding="utf-8") for path in tests)
+    assert [path.name for path in EXAMPLES.iterdir() if path.name not in text] == []
