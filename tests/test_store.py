@@ -459,7 +459,7 @@ def test_labels_of_another_sae_are_refused_and_the_old_database_stays(tmp_path: 
     assert open_results(path).labels()
 
 
-@pytest.mark.parametrize("step", ["_insert", "_check"])
+@pytest.mark.parametrize("step", ["insert_rows", "_check"])
 def test_a_write_that_fails_leaves_the_old_database_whole(
     tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,4 +494,4 @@ def test_a_path_with_quotes_and_spaces_works(tmp_path: Path) -> None:
 
 
 def test_the_public_names_of_the_store() -> None:
-    assert set(store.__all__) == {"FeatureLabel", "Results", "build", "build_results", "open_results"}
+    assert set(store.__all__) == {"FeatureLabel", "Results", "build", "open_results"}
