@@ -140,8 +140,10 @@ class FeatureSum:
         self.tokens += 1
         self.sum += activation
         self.max = max(self.max, activation)
-        known = surprise is not None and self.surprise is not None
-        self.surprise = self.surprise + max(surprise, 0.0) if known else None  # type: ignore[operator, type-var]
+        if surprise is None or self.surprise is None:  # one unknown, and the sum is
+            self.surprise = None
+        else:
+            self.surprise += max(surprise, 0.0)
 
     def told(self) -> Row:
         mean = self.sum / self.tokens if self.tokens else None
@@ -168,12 +170,12 @@ def _sums(rows: Iterable[Row], at_least: float) -> Sums:
 
 def _feature(index: int, a: Sums, b: Sums, shared_a: Sums, shared_b: Sums) -> Row:
     one, other = a.get(index, FeatureSum()), b.get(index, FeatureSum())
-    known = one.surprise is not None and other.surprise is not None
+    is_unknown = one.surprise is None or other.surprise is None
     return {
         "index": index,
         "state": _state(one.sum, other.sum),
         "change": other.sum - one.sum,
-        "change_surprise": other.surprise - one.surprise if known else None,  # type: ignore[operator]
+        "change_surprise": None if is_unknown else (other.surprise or 0.0) - (one.surprise or 0.0),
         "a": one.told(),
         "b": other.told(),
         "aligned": {
