@@ -34,8 +34,9 @@ def find_browser() -> str:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of one file: while it runs, this thread has an event loop, in which no other file's test could run its own."""
     executable = find_browser()
     with sync_playwright() as playwright:
         # Containers have neither user namespaces for Chromium's sandbox nor a large /dev/shm.

@@ -120,9 +120,11 @@ class Typist:
 
     def leaves(self, seconds: float = 30.0) -> int:
         """Waits for its end, and returns its exit code."""
-        while self._more():
-            pass
-        return self._process.wait(seconds)
+        until = time.monotonic() + seconds
+        while select.select([self._ours], [], [], max(0.0, until - time.monotonic()))[0]:
+            if not self._more():
+                return self._process.wait(seconds)
+        raise AssertionError(f"it has not ended: {self.seen[self._read :]!r}")
 
     def _more(self) -> bool:
         try:

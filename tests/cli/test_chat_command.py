@@ -204,6 +204,7 @@ def test_a_failed_answer_is_told_and_can_be_asked_again(server: Server) -> None:
         person.sees("you> ")
         person.types("a b\n")
         person.sees("stop: 2 tokens")
+        person.sees("you> ")
         person.types("\x04")
         assert person.leaves() == 0
 

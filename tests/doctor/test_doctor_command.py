@@ -94,7 +94,8 @@ def test_the_report_for_people_ends_with_the_next_command(capsys: pytest.Capture
     assert lines[0].startswith("ok       Python")
     assert "Nothing is in the way." in lines
     assert lines[-2].startswith("Next: ")
-    assert all(len(text) <= 120 for text in lines)
+    for text in lines:  # a path stays whole, however long
+        assert len(" ".join(word for word in text.split(" ") if os.sep not in word)) <= 120
 
 
 def test_a_pairing_by_flag_is_in_the_next_command(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ HOW = {f"labels.{name}" for name in ("concurrency", "batch", "max_cost_usd", "pr
 """How a language model is asked, not what."""
 FREE |= HOW | {"labels.api_key_env"}
 PROPERTIES = {
+    "pairing.export_name": {"pairing.neuronpedia", "pairing.name", "pairing.layer"},
     "pairing.sae.uri": {"pairing.sae.source", "pairing.sae.path"},
     "labels.source": {"labels.labeler"},
     "labels.judge": {"labels.labeler", "labels.scorer"},
