@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import gguf
 import numpy as np
@@ -31,8 +32,9 @@ from neuroscope.sae import SparseAutoencoder
 PAIRING = "smollm2-135m"
 SMALL, LARGE = 120, 24
 """Tokens of one run."""
-WIDTH, LAYERS, HIDDEN, HEADS, KV_HEADS = 2048, 22, 5632, 32, 4
-"""TinyLlama's shape, with SmolLM2's vocabulary: 1.1 billion weights."""
+WIDTH, LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, VOCABULARY = 2304, 26, 9216, 8, 4, 256, 256_000
+"""Gemma 2 2B's shape: 2.6 billion weights."""
+LAYER = 20
 FEATURES = 16_384
 ACTIVE = 70
 """Features of a token, about as many as in Gemma Scope's SAEs."""
@@ -40,10 +42,7 @@ ACTIVE = 70
 
 def with_instrument(engine: Engine, prompt: Prompt, ranking: Ranking, stats: Any, tokens: int) -> None:
     """An answer's tokens with their features, ranked, as the JSON of their events."""
-    sampling = Sampling(
-        max_tokens=tokens, temperature=0, logit_bias=dict.fromkeys(engine.chat.end_ids, -1000000000.0)
-    )
-    for step in engine.generate(prompt, sampling):
+    for step in engine.generate(prompt, Sampling(max_tokens=tokens, temperature=0)):
         chosen = select(step.acts, ranking, stats)
         event = {
             "index": chosen.indices.tolist(),
@@ -73,39 +72,45 @@ def bare(backend: LlamaCppBackend, prompt: Prompt, tokens: int) -> Callable[[], 
 
 
 def random_model(path: Path, source: Path) -> None:
-    """A Llama of WIDTH and LAYERS in Q4_0 with the tokenizer of the file `source`."""
+    """Gemma 2 2B's shape in Q4_0 with the tokenizer of the file `source`, filled up with tokens that none is."""
     random = np.random.default_rng(0)
-    read = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(path, "llama")
-    vocabulary = len(read.fields["tokenizer.ggml.tokens"].data)
+    writer = gguf.GGUFWriter(path, "gemma2")
     writer.add_block_count(LAYERS)
     writer.add_context_length(2048)
     writer.add_embedding_length(WIDTH)
     writer.add_feed_forward_length(HIDDEN)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(KV_HEADS)
-    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_key_length(HEAD)
+    writer.add_value_length(HEAD)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_attn_logit_softcapping(50.0)
+    writer.add_final_logit_softcapping(30.0)
+    writer.add_sliding_window(4096)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
-    for name, field in read.fields.items():
+    more = {"tokens": lambda row: f"<unused {row}>", "token_type": lambda _: gguf.TokenType.UNUSED.value}
+    for name, field in gguf.GGUFReader(source).fields.items():
         if name.startswith("tokenizer.") and name != "tokenizer.chat_template":
             kind, *inner = field.types
-            writer.add_key_value(name, field.contents(), kind, sub_type=inner[0] if inner else None)
-    kv = WIDTH // HEADS * KV_HEADS
+            value = field.contents()
+            if fill := more.get(name.rpartition(".")[2]):
+                value += map(fill, range(len(value), VOCABULARY))
+            writer.add_key_value(name, value, kind, sub_type=inner[0] if inner else None)
+    queries, keys = HEADS * HEAD, KV_HEADS * HEAD
     shapes = {
-        "attn_q": (WIDTH, WIDTH),
-        "attn_k": (kv, WIDTH),
-        "attn_v": (kv, WIDTH),
-        "attn_output": (WIDTH, WIDTH),
+        "attn_q": (queries, WIDTH),
+        "attn_k": (keys, WIDTH),
+        "attn_v": (keys, WIDTH),
+        "attn_output": (WIDTH, queries),
+        "ffn_gate": (HIDDEN, WIDTH),
+        "ffn_up": (HIDDEN, WIDTH),
+        "ffn_down": (WIDTH, HIDDEN),
     }
-    shapes |= {"ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH), "ffn_down": (WIDTH, HIDDEN)}
     names = {f"blk.{layer}.{name}.weight": shape for layer in range(LAYERS) for name, shape in shapes.items()}
-    for name, shape in {
-        "token_embd.weight": (vocabulary, WIDTH),
-        "output.weight": (vocabulary, WIDTH),
-        **names,
-    }.items():
+    for name, shape in {"token_embd.weight": (VOCABULARY, WIDTH), **names}.items():
         writer.add_tensor(name, q4_0(random, *shape), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-    norms = [f"blk.{layer}.{name}_norm.weight" for layer in range(LAYERS) for name in ("attn", "ffn")]
+    of_a_block = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
+    norms = [f"blk.{layer}.{name}.weight" for layer in range(LAYERS) for name in of_a_block]
     for name in ("output_norm.weight", *norms):
         writer.add_tensor(name, np.ones(WIDTH, np.float32))
     writer.write_header_to_file()
@@ -140,7 +145,7 @@ def alone(backend: LlamaCppBackend, prompt: Prompt, tokens: int) -> None:
     backend.rewind(0)
     forward = backend.forward(prompt.ids)
     for _ in range(tokens):
-        forward = backend.forward([int(forward.logits.argmax())])
+        forward = backend.forward([int(forward.logits.numpy().argmax())])
 
 
 def figures(
@@ -158,8 +163,9 @@ def figures(
     assert isinstance(backend, LlamaCppBackend)
     prompt = engine.prepare("The city of Paris is known for")
     without = bare(backend, prompt, tokens)
-    whole = alternate(without, lambda: with_instrument(engine, prompt, ranking, stats, tokens), rounds)
-    taken = alternate(without, lambda: alone(backend, prompt, tokens), rounds)
+    with patch.object(ChatTokenizer, "end_ids", frozenset()):  # no answer ends early
+        whole = alternate(without, lambda: with_instrument(engine, prompt, ranking, stats, tokens), rounds)
+        taken = alternate(without, lambda: alone(backend, prompt, tokens), rounds)
     details |= {"threads": torch.get_num_threads()}
     return [
         Figure(
@@ -211,10 +217,10 @@ def measure(rounds: int) -> list[Figure]:
 
 
 def large(path: Path, chat: ChatTokenizer, rounds: int) -> list[Figure]:
-    backend = LlamaCppBackend(path, LAYERS // 2)
+    backend = LlamaCppBackend(path, LAYER)
     backend.rewind(0)
     sae = random_sae(backend.forward(list(range(100, 160))).residual[1:].float())
     engine = Engine(backend, sae, chat)
     ranking = Ranking(filter="none", threshold=0.5, top_k=10)
     megabytes = round(path.stat().st_size / 1e6)
-    return figures("1b", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")
+    return figures("gemma-2-2b-shape", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")

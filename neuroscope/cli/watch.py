@@ -47,7 +47,7 @@ def watch(completion_id: str | None, since: str | None, once: bool, **flags: Any
     view = view_of(flags)
     if not flags["as_json"]:
         view["top_k"] = view["top_k"] or flags["features_per_token"]
-    show = _show_json if flags["as_json"] else Watched(flags).show
+    show = _show_json if flags["as_json"] else Watched(flags, completion_id or "tokens").show
     with (
         client_of(flags) as client,
         closing(client.follow(since, completion_id=completion_id, **view)) as events,
@@ -65,7 +65,8 @@ def _show_json(event: Event) -> None:
 class Watched:
     """Shows events for people; answers that take turns are told apart by their headings."""
 
-    def __init__(self, flags: Mapping[str, Any]) -> None:
+    def __init__(self, flags: Mapping[str, Any], awaited: str = "tokens") -> None:
+        self._awaited = awaited
         colour = has_colour() and not flags["no_color"]
         self._layout = Layout(columns_here(), flags["features_per_token"], colour)
         self._shown: dict[str, Shown] = {}
@@ -76,9 +77,8 @@ class Watched:
         """Writes what one event says."""
         completion_id = event.data.get("completion_id")
         if event.name == "open":
-            click.echo(
-                "-- connected again" if self._was_open else "-- connected, waiting for tokens", err=True
-            )
+            waiting = f"-- connected, waiting for {visible(self._awaited)}"
+            click.echo("-- connected again" if self._was_open else waiting, err=True)
             self._was_open = True
         elif completion_id is None:
             note_of_the_stream(event)

@@ -59,6 +59,8 @@ def test_one_answer_is_watched_from_its_beginning_to_its_end(server: Server) -> 
     assert [row["event"] for row in rows] == ["open", *["feature_activation"] * 3, "generation_complete"]
     assert {row["data"].get("completion_id") for row in rows[1:]} == {completion_id}
     assert all(re.fullmatch("[0-9a-f]{8}-[0-9]+", row["id"]) for row in rows)
+    for_people = run(server, "watch", "--completion-id", completion_id)
+    assert for_people.stderr.startswith(f"-- connected, waiting for {completion_id}\n")
 
 
 def test_what_the_server_forgot_is_said(server: Server) -> None:
