@@ -27,3 +27,21 @@ def test_missing_or_old_javascript_packages_are_named_with_the_command(
             running.node("openai.mjs")
     installed.write_text('{"packages": {"node_modules/a": {"version": "2"}}}')
     assert running.node("openai.mjs")[1] == str(tmp_path / "openai.mjs")
+
+
+def test_a_javascript_package_for_other_machines_may_be_missing_but_not_be_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "NODE", tmp_path)
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "package-lock.json").write_text(
+        '{"packages": {"node_modules/a": {"version": "2"}, "node_modules/b": {"version": "2", "optional": true}}}'
+    )
+    installed = tmp_path / "node_modules/.package-lock.json"
+    installed.write_text('{"packages": {"node_modules/a": {"version": "2"}}}')
+    assert running.node("openai.mjs")
+    installed.write_text(
+        '{"packages": {"node_modules/a": {"version": "2"}, "node_modules/b": {"version": "1"}}}'
+    )
+    with pytest.raises(pytest.fail.Exception, match="Run `make clients`"):
+        running.node("openai.mjs")
