@@ -20,6 +20,7 @@ SHORT = (
     "decode-bfloat16",
     "decode-int4",
     "llamacpp-smollm2",
+    "llamacpp-gemma-2-2b-shape",
     "sweep-vs-bare-forward",
     "sweep-vs-delphi",
     "sweep-vs-saelens",

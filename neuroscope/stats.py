@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,6 +53,11 @@ class CalibrationStats:
     mean_all: Floats
     variance_all: Floats
     max_activation: Floats
+    firing_rate: Floats = field(init=False, repr=False)
+    """Share of tokens on which the feature is active, [d_sae]. Sums to the mean L0."""
+    _mean: Floats = field(init=False, repr=False)
+    _deviation: Floats = field(init=False, repr=False)
+    """What `surprise` takes away and divides by, made once: it is asked at every token for every ranking."""
 
     def __post_init__(self) -> None:
         arrays = (
@@ -64,6 +69,13 @@ class CalibrationStats:
         )
         if any(array.shape != (self.d_sae,) for array in arrays):
             raise ValueError(f"every array must be [{self.d_sae}], the shape of n_fired")
+        derived = {
+            "firing_rate": self.n_fired / max(self.n_tokens, 1),
+            "_mean": np.where(self.n_fired >= MIN_FIRINGS, self.mean_firing, np.nan),
+            "_deviation": np.sqrt(self.variance_firing + SURPRISE_EPSILON),
+        }
+        for name, array in derived.items():
+            object.__setattr__(self, name, array)
 
     @classmethod
     def from_sums(
@@ -85,11 +97,6 @@ class CalibrationStats:
         return len(self.n_fired)
 
     @property
-    def firing_rate(self) -> Floats:
-        """Share of tokens on which the feature is active, [d_sae]. Sums to the mean L0."""
-        return self.n_fired / max(self.n_tokens, 1)
-
-    @property
     def log_density(self) -> Floats:
         """log10 of the firing rate; NaN for features that never fired."""
         rate = self.firing_rate
@@ -97,9 +104,8 @@ class CalibrationStats:
 
     def surprise(self, indices: NDArray[Any], activations: NDArray[Any]) -> Floats:
         """`(activation - mean_firing) / sqrt(variance_firing + epsilon)`; NaN under MIN_FIRINGS firings."""
-        z = activations - self.mean_firing[indices]
-        z = z / np.sqrt(self.variance_firing[indices] + SURPRISE_EPSILON)
-        return np.where(self.n_fired[indices] >= MIN_FIRINGS, z, np.nan)
+        z: Floats = (activations - self._mean[indices]) / self._deviation[indices]
+        return z
 
     def to_json(
         self, path: Path, *, sae_id: str, fingerprint: Mapping[str, Any] | None = None, stratum: str = "all"

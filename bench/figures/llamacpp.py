@@ -1,16 +1,18 @@
 """Decoding by llama.cpp with the instrument, against llama.cpp's own loop on the same file with as many threads.
 
-With: the backend, the SAE, ranking and the event as JSON, as the engine and the server give them, greedy. Without:
-llama.cpp's own functions alone, the likeliest token taken by its greedy sampler, no callback. SmolLM2-135M is real;
-the larger model is random, its blocks of Q4_0 written straight into a file, with a random SAE of 16,384 features.
+Token by token in turns. With: the backend, the SAE, ranking and the event as JSON, as the engine and the server give
+them, greedy. Without: llama.cpp's own functions alone, the likeliest token taken by its greedy sampler, no callback.
+SmolLM2-135M is real; the larger model is random, its blocks of Q4_0 written straight into a file, with a random SAE of
+16,384 features.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +23,8 @@ import numpy as np
 import torch
 
 import neuroscope
-from bench.figure import Figure, alternate, ratio
+from bench.figure import Figure, Spread
+from bench.instrumented import is_on, kept
 from neuroscope.engine import Engine, Sampling
 from neuroscope.models.chat import ChatTokenizer, Prompt
 from neuroscope.models.llamacpp import LlamaCppBackend
@@ -30,8 +33,8 @@ from neuroscope.ranking import Ranking, select
 from neuroscope.sae import SparseAutoencoder
 
 PAIRING = "smollm2-135m"
-SMALL, LARGE = 120, 24
-"""Tokens of one run."""
+SMALL, LARGE = 240, 48
+"""Tokens of one round, half of them with the instrument."""
 WIDTH, LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, VOCABULARY = 2304, 26, 9216, 8, 4, 256, 256_000
 """Gemma 2 2B's shape: 2.6 billion weights."""
 LAYER = 20
@@ -40,7 +43,9 @@ ACTIVE = 70
 """Features of a token, about as many as in Gemma Scope's SAEs."""
 
 
-def with_instrument(engine: Engine, prompt: Prompt, ranking: Ranking, stats: Any, tokens: int) -> None:
+def with_instrument(
+    engine: Engine, prompt: Prompt, ranking: Ranking, stats: Any, tokens: int
+) -> Iterator[None]:
     """An answer's tokens with their features, ranked, as the JSON of their events."""
     for step in engine.generate(prompt, Sampling(max_tokens=tokens, temperature=0)):
         chosen = select(step.acts, ranking, stats)
@@ -50,25 +55,54 @@ def with_instrument(engine: Engine, prompt: Prompt, ranking: Ranking, stats: Any
             "l0": step.acts.l0,
         }
         json.dumps({"token": step.text, "token_id": step.token_id, "fvu": step.fvu, "top_features": event})
+        yield
 
 
-def bare(backend: LlamaCppBackend, prompt: Prompt, tokens: int) -> Callable[[], None]:
+def bare(backend: LlamaCppBackend, prompt: Prompt) -> Callable[[], Iterator[None]]:
     """llama.cpp's own loop in a context of its own."""
     library = llama()
     context = backend._open_context(2048)
     sampler = library.llama_sampler_init_greedy()
     first = (library.llama_token * len(prompt.ids))(*prompt.ids)
 
-    def run() -> None:
+    def run() -> Iterator[None]:
         library.llama_memory_clear(library.llama_get_memory(context), False)
         batch = library.llama_batch_get_one(first, len(first))
-        for _ in range(tokens + 1):  # the engine's last token runs too
+        while True:
             if library.llama_decode(context, batch):
                 raise RuntimeError("llama.cpp could not decode")
+            yield
             token = library.llama_sampler_sample(sampler, context, -1)
             batch = library.llama_batch_get_one((library.llama_token * 1)(token), 1)
 
     return run
+
+
+def alone(backend: LlamaCppBackend, prompt: Prompt) -> Iterator[None]:
+    """The backend without an SAE: passes whose residual is taken, and the likeliest token."""
+    backend.rewind(0)
+    ids: Sequence[int] = prompt.ids
+    while True:
+        forward = backend.forward(ids)
+        yield
+        ids = [int(forward.logits.numpy().argmax())]
+
+
+def in_turns(without: Iterator[None], others: Iterator[None], tokens: int) -> list[float]:
+    """Seconds of each of `tokens` tokens, of either loop in turns, after the prompt and one token of both.
+
+    They are milliseconds apart: a machine that is slower for a while is so for both.
+    """
+    for loop in (without, others, without, others):
+        next(loop)
+    gc.collect()
+    seconds = []
+    for token in range(tokens):
+        loop = others if is_on(token) else without
+        began = time.perf_counter()
+        next(loop)
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 def random_model(path: Path, source: Path) -> None:
@@ -140,14 +174,6 @@ def random_sae(residual: torch.Tensor) -> SparseAutoencoder:
     )
 
 
-def alone(backend: LlamaCppBackend, prompt: Prompt, tokens: int) -> None:
-    """The backend without an SAE: passes whose residual is taken, and the likeliest token."""
-    backend.rewind(0)
-    forward = backend.forward(prompt.ids)
-    for _ in range(tokens):
-        forward = backend.forward([int(forward.logits.numpy().argmax())])
-
-
 def figures(
     name: str,
     engine: Engine,
@@ -162,38 +188,50 @@ def figures(
     backend = engine.backend
     assert isinstance(backend, LlamaCppBackend)
     prompt = engine.prepare("The city of Paris is known for")
-    without = bare(backend, prompt, tokens)
+    without = bare(backend, prompt)
+
+    def whole() -> Iterator[None]:
+        return with_instrument(engine, prompt, ranking, stats, tokens)
+
+    def measured(others: Callable[[], Iterator[None]]) -> list[list[float]]:
+        return [in_turns(without(), others(), tokens) for _ in range(rounds + 1)][1:]
+
     with patch.object(ChatTokenizer, "end_ids", frozenset()):  # no answer ends early
-        whole = alternate(without, lambda: with_instrument(engine, prompt, ranking, stats, tokens), rounds)
-        taken = alternate(without, lambda: alone(backend, prompt, tokens), rounds)
+        sides = (
+            ("", "the instrument", measured(whole), at_least),
+            ("-residual", "the residual taken and no SAE", measured(lambda: alone(backend, prompt)), None),
+        )
     details |= {"threads": torch.get_num_threads()}
     return [
         Figure(
             f"llamacpp-{name}{suffix}",
             f"decode by llama.cpp with {what}, {name}",
             "llama.cpp's own decode, same file and threads",
-            ratio(pairs),
+            Spread.of([kept(seconds) for seconds in answers]),
             "x",
             at_least=promised,
             details={
-                "without_tokens_per_s": round(tokens / median(one for one, _ in pairs), 1),
-                "with_tokens_per_s": round(tokens / median(other for _, other in pairs), 1),
+                "without_tokens_per_s": tokens_per_s(answers, with_it=False),
+                "with_tokens_per_s": tokens_per_s(answers, with_it=True),
                 **details,
             },
         )
-        for suffix, what, pairs, promised in (
-            ("", "the instrument", whole, at_least),
-            ("-residual", "the residual taken and no SAE", taken, None),
-        )
+        for suffix, what, answers, promised in sides
     ]
 
 
-def torch_tokens_per_s(tokens: int) -> float:
+def tokens_per_s(answers: Sequence[Sequence[float]], *, with_it: bool) -> float:
+    """By the median token of one side."""
+    return round(1 / median(s for one in answers for i, s in enumerate(one) if is_on(i) == with_it), 1)
+
+
+def by_torch(tokens: int) -> float:
     """The same pairing by torch in float32."""
     scope = neuroscope.load(PAIRING)
     prompt = scope.engine.prepare("The city of Paris is known for")
     began = time.perf_counter()
-    with_instrument(scope.engine, prompt, scope.ranking, scope.known.stats, tokens)
+    for _ in with_instrument(scope.engine, prompt, scope.ranking, scope.known.stats, tokens):
+        pass
     return round(tokens / (time.perf_counter() - began), 1)
 
 
@@ -204,7 +242,7 @@ def measure(rounds: int) -> list[Figure]:
     found = [
         *figures(
             "smollm2", small.engine, small.ranking, small.known.stats, SMALL, rounds, 0.90,
-            torch_float32_tokens_per_s=torch_tokens_per_s(40), weights="q4_1",
+            torch_float32_tokens_per_s=by_torch(40), weights="q4_1",
         )
     ]  # fmt: skip
     source, chat = backend.path, small.engine.chat
@@ -223,4 +261,6 @@ def large(path: Path, chat: ChatTokenizer, rounds: int) -> list[Figure]:
     engine = Engine(backend, sae, chat)
     ranking = Ranking(filter="none", threshold=0.5, top_k=10)
     megabytes = round(path.stat().st_size / 1e6)
-    return figures("gemma-2-2b-shape", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")
+    return figures(
+        "gemma-2-2b-shape", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0"
+    )

@@ -113,7 +113,9 @@ class LlamaCppBackend:
             logits = self._logits(self._context, -1)
         self._soiled = self._soiled or not math.isfinite(logits[0])
         residual = torch.from_numpy(rows[0] if len(rows) == 1 else np.concatenate(rows))
-        return Forward(logits=torch.from_numpy(logits), residual=residual.to(self.device))
+        if self.device.type != "cpu":
+            residual = residual.to(self.device)
+        return Forward(logits=torch.from_numpy(logits), residual=residual)
 
     @property
     def decoding(self) -> str:

@@ -61,14 +61,15 @@ class Sampler:
             self._greedy and not sampling.logprobs and not self._penalised and not sampling.logit_bias
         )
 
-    @torch.inference_mode()
     def choose(self, logits: Tensor) -> Choice:
         """The next token from `logits` [vocab], float32.
 
         Raises ModelError when the best of them is not a number.
         """
-        if self._only_best:
-            return Choice(_best(logits), None, ())
+        return Choice(_best(logits), None, ()) if self._only_best else self._choose(logits)
+
+    @torch.inference_mode()
+    def _choose(self, logits: Tensor) -> Choice:
         logits = self._adjusted(logits.cpu())
         best = _best(logits)
         token = best if self._greedy or self._sampling.top_p <= 0 else self._draw(logits)
