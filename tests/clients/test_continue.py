@@ -21,6 +21,7 @@ def heard(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Heard:
         "CONTINUE_CONFIG": config,
         "CONTINUE_GLOBAL_DIR": str(tmp_path_factory.mktemp("continue")),
         "CONTINUE_METRICS_ENABLED": "0",
+        "CONTINUE_CLI_AUTO_UPDATED": "1",  # else it may install a newer one
     }
     return hear(servers, python("continue_program.py"), settings)
 
@@ -28,7 +29,6 @@ def heard(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Heard:
 def test_it_answers_though_it_offers_tools_that_no_model_here_calls(heard: Heard) -> None:
     """With every question it sends its tools, and its instructions as a system turn; it always streams."""
     assert heard["answered"] == agreed.WORDS
-    assert heard["planned"] == agreed.WORDS
 
 
 def test_the_limit_of_its_settings_cuts(heard: Heard) -> None:

@@ -1,7 +1,7 @@
 """Requests as Open WebUI 0.12.4 sent them from its page: the program itself is gigabytes and not installed here.
 
-`open_webui.json` has a question, the next one, and the three that it asks for itself, field by field as they came; tools
-and instructions stand for its own, which are longer.
+`open_webui.json` has a question, the next one, and the three that it asks for itself, field by field as they came;
+tools and instructions stand for its own, which are longer.
 """
 
 from __future__ import annotations

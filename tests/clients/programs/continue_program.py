@@ -39,7 +39,13 @@ def config(name: str, **values: Any) -> Path:
 def cn(settings: Path, question: str, *flags: str) -> subprocess.CompletedProcess[str]:
     command = [*json.loads(os.environ["CN"]), "-p", question, "--config", str(settings), *flags]
     return subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
 
 
@@ -59,7 +65,6 @@ def error(*arguments: Any) -> dict[str, Any]:
 
 scripted = config("scripted", apiBase=SCRIPTED, model=MODEL, apiKey=KEY, maxTokens=100)
 said["answered"] = text(scripted, WORDS)
-said["planned"] = text(scripted, WORDS, "--readonly")
 said["limited"] = text(config("limited", apiBase=SCRIPTED, model=MODEL, apiKey=KEY, maxTokens=2), WORDS)
 said["wrong key"] = error(config("unkeyed", apiBase=SCRIPTED, model=MODEL, apiKey="wrong"), WORDS)
 said["wrong model"] = error(config("missing", apiBase=SCRIPTED, model="gpt-4o", apiKey=KEY), WORDS)
