@@ -69,10 +69,12 @@ class CalibrationStats:
         )
         if any(array.shape != (self.d_sae,) for array in arrays):
             raise ValueError(f"every array must be [{self.d_sae}], the shape of n_fired")
+        with np.errstate(invalid="ignore"):  # a variance that is none gives a score that is none
+            deviation = np.sqrt(self.variance_firing + SURPRISE_EPSILON)
         derived = {
             "firing_rate": self.n_fired / max(self.n_tokens, 1),
             "_mean": np.where(self.n_fired >= MIN_FIRINGS, self.mean_firing, np.nan),
-            "_deviation": np.sqrt(self.variance_firing + SURPRISE_EPSILON),
+            "_deviation": deviation,
         }
         for name, array in derived.items():
             object.__setattr__(self, name, array)

@@ -274,7 +274,8 @@ def test_settings_act_on_one_tab_only(
     watch(other, complaints)
     for tab in (page, other):
         open_live(tab, server)
-    choose_filter(page, "none")
+    with page.expect_response(re.compile(r"/v1/features/stream\?.*filter=none")):
+        choose_filter(page, "none")
     server.chat("seen twice")
     for tab, first in ((page, "label of 3"), (other, "label of 4")):
         expect(tab.locator(".answer-tokens")).to_have_text("seen twice")

@@ -292,6 +292,7 @@ def test_a_folder_is_no_recording(alone: Path, run: Run) -> None:
 
 def test_a_reader_that_leaves_ends_the_command_quietly(alone: Path) -> None:
     write_recording(alone / "a.json", recording([(f" w{n}", {n % 32: 1.0}) for n in range(3000)]))
-    words = f"{sys.executable} -m neuroscope.cli session show a.json --json | head -c 10"
-    ended = subprocess.run(words, shell=True, capture_output=True, text=True, check=False, timeout=120)
+    words = [sys.executable, "-m", "neuroscope.cli", "session", "show", "a.json", "--json"]
+    piped = ["sh", "-c", '"$@" | head -c 10', "sh", *words]
+    ended = subprocess.run(piped, capture_output=True, text=True, check=False, timeout=120)
     assert (ended.stdout, ended.stderr) == ('{\n  "forma', "")

@@ -207,7 +207,7 @@ def test_stages_read_the_settings_they_declare(
             import_features,
             {name: new / f"imported_{name}" for name in ("labels", "prior", "logits", "report")},
         ),
-        "neuronpedia_examples": (import_examples, {"output": new / "shown", "report": new / "report"}),
+        "neuronpedia_examples": (import_examples, {"output": new / "shown", "report": new / "shown.json"}),
     }
     assert {*calls, *imports, "calibration_shard", "calibration_merge"} == set(stages.USES)
     with FakeBucket() as bucket:
