@@ -108,8 +108,9 @@ def test_ci_runs_the_two_commands_and_brings_only_a_browser() -> None:
     subprocess.run(["bash", "-n", script], check=True)
     assert re.findall(r"^make .*", text, flags=re.MULTILINE) == ["make check", "make test"]
     assert re.findall(r"install -y .*", text) == [
-        "install -y -qq --no-install-recommends chromium >/dev/null"
+        'install -y -qq --no-install-recommends "$package" >/dev/null'
     ]
+    assert set(re.findall(r"echo (chromium\S*?)\b(?![-\w])", text)) == {"chromium-headless-shell", "chromium"}
 
 
 def test_make_lists_its_commands() -> None:
