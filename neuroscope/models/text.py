@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Generic, TypeVar
 
 from tokenizers import Tokenizer
 
 Item = TypeVar("Item")
+
+LATELY = 4096
+"""Tokens whose bytes are at hand: each is asked for several times while it is generated."""
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -31,9 +35,13 @@ class TokenBytes:
         self._tokenizer = tokenizer
         self._added = {id: str(token) for id, token in tokenizer.get_added_tokens_decoder().items()}
         self._alphabet = _byte_level_alphabet() if "ByteLevel" in str(tokenizer.decoder) else None
+        self._of = lru_cache(LATELY)(self._bytes_of)
 
     def __call__(self, token: int) -> bytes:
         """Empty for an id the tokenizer does not know (models pad their vocabularies)."""
+        return self._of(token)
+
+    def _bytes_of(self, token: int) -> bytes:
         piece: str = self._added.get(token) or self._tokenizer.id_to_token(token) or ""
         if self._alphabet is None:
             if (
