@@ -62,25 +62,6 @@ def seconds(job: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def alternate(
-    first: Callable[[], object], second: Callable[[], object], rounds: int
-) -> list[tuple[float, float]]:
-    """Seconds of both in turns, after one unmeasured run of each; every other round begins with the second.
-
-    A machine that grows slower or busier meanwhile slows both alike.
-    """
-    first(), second()
-    pairs = []
-    for number in range(rounds):
-        if number % 2:
-            late = seconds(second)
-            pairs.append((seconds(first), late))
-        else:
-            early = seconds(first)
-            pairs.append((early, seconds(second)))
-    return pairs
-
-
 def ratio(pairs: Sequence[tuple[float, float]]) -> Spread:
     """How many times faster the second of each pair is: the first's seconds by the second's."""
     return Spread.of([one / other for one, other in pairs])

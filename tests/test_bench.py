@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import table
-from bench.figure import Figure, Spread, alternate, ratio
+from bench.figure import Figure, Spread, ratio
 from bench.figures import NAMES
 from bench.instrumented import is_on, kept
 
@@ -41,11 +41,7 @@ def test_a_figure_is_kept_when_its_median_reaches_what_is_promised(measured: Fig
     assert ("(not reached)" in table.markdown({NAMES[0]: grouped(measured)})) is (kept is False)
 
 
-def test_sides_run_in_turns_and_the_ratio_says_how_many_times_faster_the_second_is() -> None:
-    ran: list[str] = []
-    pairs = alternate(lambda: ran.append("a"), lambda: ran.append("b"), 4)
-    assert "".join(ran) == "ab" + "abba" * 2
-    assert len(pairs) == 4
+def test_the_ratio_says_how_many_times_faster_the_second_is() -> None:
     assert ratio([(3.0, 1.0), (4.0, 2.0), (10.0, 1.0)]) == Spread(3.0, 2.0, 10.0)
 
 
