@@ -7,6 +7,7 @@ two cores), and in bfloat16 in oneDNN's product for many vectors, where PyTorch'
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+for _cache in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    # oneDNN, and PyTorch around it, keep a program of half a megabyte for each number of rows and weight shape, up to
+    # a thousand of them: a sweep's memory would grow with its text. One pass through a model needs some ten. Both read
+    # this at their first product.
+    os.environ.setdefault(_cache, "32")
 
 SMALL = 1 << 18
 """Weights of fewer bytes stay in the processor's cache, where the call itself costs more than the memory."""
