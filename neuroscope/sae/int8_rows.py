@@ -18,6 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from neuroscope.sae import large_pages
+
 UNIT = 2.0**-24
 """Largest relative error of one float32 rounding."""
 SLACK = 1.001
@@ -45,7 +47,7 @@ class Int8Rows:
         self.rows = rows
         self.d_sae, self.d_in = rows.shape
         sides = [-(-side // MULTIPLE) * MULTIPLE for side in rows.shape]
-        self.quantised = torch.zeros(sides, dtype=torch.int8)
+        self.quantised = large_pages.empty(sides, torch.int8).zero_()
         self.scale = torch.zeros(sides[0], dtype=torch.bfloat16)
         rest, whole = torch.zeros(self.d_sae), torch.zeros(self.d_sae)
         for start in range(0, self.d_sae, _ROWS):

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from neuroscope.errors import ModelError
+from neuroscope.sae import large_pages
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseAutoencoder, sparse
 from neuroscope.sae.exact import depth, features_of
 from neuroscope.sae.int8_rows import SLACK, UNIT, Bound, Int8Rows
@@ -46,7 +47,8 @@ class Screen:
     def __init__(
         self, sae: SparseAutoencoder, compiled: ctypes.CDLL | None = None, *, decoder: bool = False
     ) -> None:
-        sae.W_enc = sae.W_enc.T.contiguous().T
+        if not sae.W_enc.T.is_contiguous():
+            sae.W_enc = large_pages.empty((sae.d_sae, sae.d_in), sae.W_enc.dtype).copy_(sae.W_enc.T).T
         self.sae = sae
         self.copy = Int8Rows(sae.W_enc.T)
         self._summed = 0
