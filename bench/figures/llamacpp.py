@@ -2,8 +2,8 @@
 
 Token by token in turns. With: the backend, the SAE, ranking and the event as JSON, as the engine and the server give
 them, greedy. Without: llama.cpp's own functions alone, the likeliest token taken by its greedy sampler, no callback.
-SmolLM2-135M is real; the larger model is random, its blocks of Q4_0 written straight into a file, with a random SAE of
-16,384 features.
+SmolLM2-135M is real; the larger models are random, their blocks of Q4_0 written straight into a file, with a random SAE
+of 16,384 features.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,12 +36,36 @@ from neuroscope.sae import SparseAutoencoder
 PAIRING = "smollm2-135m"
 SMALL, LARGE = 240, 48
 """Tokens of one round, half of them with the instrument."""
-WIDTH, LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD, VOCABULARY = 2304, 26, 9216, 8, 4, 256, 256_000
-"""Gemma 2 2B's shape: 2.6 billion weights."""
 LAYER = 20
 FEATURES = 16_384
 ACTIVE = 70
 """Features of a token, about as many as in Gemma Scope's SAEs."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a random file is made of."""
+
+    name: str
+    architecture: str
+    width: int
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int | None = None
+    """None for the tokenizer's own."""
+
+    @property
+    def is_gemma(self) -> bool:
+        return self.architecture == "gemma2"
+
+
+SHAPES = (
+    Shape("llama-1.1b-shape", "llama", 2048, 22, 5632, 32, 4, 64),  # TinyLlama's
+    Shape("gemma-2-2b-shape", "gemma2", 2304, 26, 9216, 8, 4, 256, 256_000),  # 2.6 billion weights
+)
 
 
 def with_instrument(
@@ -105,48 +130,57 @@ def in_turns(without: Iterator[None], others: Iterator[None], tokens: int) -> li
     return seconds
 
 
-def random_model(path: Path, source: Path) -> None:
-    """Gemma 2 2B's shape in Q4_0 with the tokenizer of the file `source`, filled up with tokens that none is."""
+def random_model(shape: Shape, path: Path, source: Path) -> None:
+    """A file in Q4_0 with the tokenizer of the file `source`, filled up with tokens that none is."""
     random = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "gemma2")
-    writer.add_block_count(LAYERS)
+    writer = gguf.GGUFWriter(path, shape.architecture)
+    writer.add_block_count(shape.layers)
     writer.add_context_length(2048)
-    writer.add_embedding_length(WIDTH)
-    writer.add_feed_forward_length(HIDDEN)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_key_length(HEAD)
-    writer.add_value_length(HEAD)
+    writer.add_embedding_length(shape.width)
+    writer.add_feed_forward_length(shape.hidden)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_attn_logit_softcapping(50.0)
-    writer.add_final_logit_softcapping(30.0)
-    writer.add_sliding_window(4096)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_0)
+    if shape.is_gemma:
+        writer.add_key_length(shape.head)
+        writer.add_value_length(shape.head)
+        writer.add_attn_logit_softcapping(50.0)
+        writer.add_final_logit_softcapping(30.0)
+        writer.add_sliding_window(4096)
     more = {"tokens": lambda row: f"<unused {row}>", "token_type": lambda _: gguf.TokenType.UNUSED.value}
+    vocabulary = shape.vocabulary or 0
     for name, field in gguf.GGUFReader(source).fields.items():
         if name.startswith("tokenizer.") and name != "tokenizer.chat_template":
             kind, *inner = field.types
             value = field.contents()
             if fill := more.get(name.rpartition(".")[2]):
-                value += map(fill, range(len(value), VOCABULARY))
+                value += map(fill, range(len(value), vocabulary))
+                vocabulary = max(vocabulary, len(value))
             writer.add_key_value(name, value, kind, sub_type=inner[0] if inner else None)
-    queries, keys = HEADS * HEAD, KV_HEADS * HEAD
+    width, hidden = shape.width, shape.hidden
+    queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
     shapes = {
-        "attn_q": (queries, WIDTH),
-        "attn_k": (keys, WIDTH),
-        "attn_v": (keys, WIDTH),
-        "attn_output": (WIDTH, queries),
-        "ffn_gate": (HIDDEN, WIDTH),
-        "ffn_up": (HIDDEN, WIDTH),
-        "ffn_down": (WIDTH, HIDDEN),
+        "attn_q": (queries, width),
+        "attn_k": (keys, width),
+        "attn_v": (keys, width),
+        "attn_output": (width, queries),
+        "ffn_gate": (hidden, width),
+        "ffn_up": (hidden, width),
+        "ffn_down": (width, hidden),
     }
-    names = {f"blk.{layer}.{name}.weight": shape for layer in range(LAYERS) for name, shape in shapes.items()}
-    for name, shape in {"token_embd.weight": (VOCABULARY, WIDTH), **names}.items():
-        writer.add_tensor(name, q4_0(random, *shape), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-    of_a_block = ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
-    norms = [f"blk.{layer}.{name}.weight" for layer in range(LAYERS) for name in of_a_block]
+    layers = range(shape.layers)
+    names = {f"blk.{layer}.{name}.weight": sides for layer in layers for name, sides in shapes.items()}
+    for name, sides in {"token_embd.weight": (vocabulary, width), **names}.items():
+        writer.add_tensor(name, q4_0(random, *sides), raw_dtype=gguf.GGMLQuantizationType.Q4_0)
+    of_a_block = [
+        "attn_norm",
+        "ffn_norm",
+        *(["post_attention_norm", "post_ffw_norm"] if shape.is_gemma else []),
+    ]
+    norms = [f"blk.{layer}.{name}.weight" for layer in layers for name in of_a_block]
     for name in ("output_norm.weight", *norms):
-        writer.add_tensor(name, np.ones(WIDTH, np.float32))
+        writer.add_tensor(name, np.ones(width, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -161,16 +195,17 @@ def q4_0(random: np.random.Generator, rows: int, columns: int) -> Any:
 
 
 def random_sae(residual: torch.Tensor) -> SparseAutoencoder:
-    """FEATURES random directions, the threshold where ACTIVE of them pass on `residual` [n, WIDTH]."""
+    """FEATURES random directions, the threshold where ACTIVE of them pass on `residual` [n, d_model]."""
     generator = torch.Generator().manual_seed(0)
-    directions = torch.nn.functional.normalize(torch.randn(FEATURES, WIDTH, generator=generator), dim=1)
+    width = residual.shape[1]
+    directions = torch.nn.functional.normalize(torch.randn(FEATURES, width, generator=generator), dim=1)
     least = (residual @ directions.T).topk(ACTIVE).values[:, -1].mean()
     return SparseAutoencoder(
         W_enc=directions.T.contiguous(),
         b_enc=torch.zeros(FEATURES),
         threshold=torch.full((FEATURES,), float(least)),
         W_dec=directions,
-        b_dec=torch.zeros(WIDTH),
+        b_dec=torch.zeros(width),
     )
 
 
@@ -247,20 +282,21 @@ def measure(rounds: int) -> list[Figure]:
     ]  # fmt: skip
     source, chat = backend.path, small.engine.chat
     backend.close()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "random.gguf"
-        random_model(path, source)
-        found += large(path, chat, rounds)
+    for shape in SHAPES:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "random.gguf"
+            random_model(shape, path, source)
+            found += large(shape, path, chat, rounds)
     return found
 
 
-def large(path: Path, chat: ChatTokenizer, rounds: int) -> list[Figure]:
+def large(shape: Shape, path: Path, chat: ChatTokenizer, rounds: int) -> list[Figure]:
     backend = LlamaCppBackend(path, LAYER)
     backend.rewind(0)
     sae = random_sae(backend.forward(list(range(100, 160))).residual[1:].float())
     engine = Engine(backend, sae, chat)
     ranking = Ranking(filter="none", threshold=0.5, top_k=10)
     megabytes = round(path.stat().st_size / 1e6)
-    return figures(
-        "gemma-2-2b-shape", engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0"
-    )
+    found = figures(shape.name, engine, ranking, None, LARGE, rounds, 0.95, file_mb=megabytes, weights="q4_0")
+    backend.close()
+    return found

@@ -14,7 +14,7 @@ from neuroscope.sae import large_pages
 @pytest.mark.parametrize("shape", [(0, 3), (5, 7), (1024, 2048), (3000, 2048)])
 def test_a_tensor_in_large_pages_is_any_tensor(shape: tuple[int, int]) -> None:
     tensor = large_pages.empty(shape, torch.int8).fill_(3)
-    assert tensor.shape == shape and tensor.dtype == torch.int8 and tensor.is_contiguous()
+    assert (tensor.shape, tensor.dtype, tensor.is_contiguous()) == (shape, torch.int8, True)
     assert int(tensor.sum(dtype=torch.int64)) == 3 * tensor.numel()
 
 
