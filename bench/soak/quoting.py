@@ -16,6 +16,7 @@ ROWS = (
     ("slow", "speed_kept"),
     ("chats", "hung"),
     ("chats", "refusal_ms"),
+    ("chats", "refusal_ratio"),
     ("mix", "wrong"),
     ("mix", "descriptors"),
     ("mix", "greenlets"),

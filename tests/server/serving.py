@@ -46,6 +46,15 @@ def free_ports(count: int = 2) -> list[int]:
     return ports
 
 
+def opens(port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def write_config(folder: Path, *, pairing: dict[str, Any] | None = None, **sections: Any) -> Path:
     """A configuration tree of its own in `folder`; returns its config.yaml."""
     (folder / "config/pairings").mkdir(parents=True, exist_ok=True)
@@ -111,11 +120,7 @@ class Server:
 
     def answers(self) -> bool:
         """Whether the chat's port is open."""
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return opens(self.port)
 
     def _ended(self) -> bool:
         assert self.process.poll() is None, f"the server ended:\n{self.output}"

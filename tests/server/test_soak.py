@@ -25,7 +25,7 @@ from bench.soak import chats, quoting, report
 from bench.soak.readers import Reader
 from bench.soak.server import Answer
 
-SPEEDS = {"p99_ms", "speed_kept", "refusal_ms", "seconds"}
+SPEEDS = {"p99_ms", "speed_kept", "refusal_ratio", "seconds"}
 MINIATURE = (
     "--only settings,slow,chats,mix,ends --seconds 2 --clients 60 --stuck 5 --chats 40 --requests 200 "
     "--ends 2 --streams 30 --json"
