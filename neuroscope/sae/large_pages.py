@@ -25,7 +25,5 @@ def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     if sys.platform == "linux" and start < stop:
         advise = ctypes.CDLL(None).madvise
         advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-        advise(
-            start, stop - start, _MADV_HUGEPAGE
-        )  # a wish: a kernel without them says no, and nothing changes
+        advise(start, stop - start, _MADV_HUGEPAGE)  # a kernel without them says no, and nothing changes
     return tensor

@@ -20,9 +20,6 @@ def test_a_tensor_in_large_pages_is_any_tensor(shape: tuple[int, int]) -> None:
 
 def test_the_system_is_asked_for_them() -> None:
     """`hg` in the flags of the memory's mapping: what madvise set. Whether pages are there is the kernel's matter."""
-    if not Path("/sys/kernel/mm/transparent_hugepage/enabled").exists():
-        assert large_pages.empty((4096, 4096), torch.int8) is not None
-        return
     tensor = large_pages.empty((4096, 4096), torch.int8)
     inside = tensor.data_ptr() + tensor.nbytes // 2
     flags = ""
@@ -30,4 +27,4 @@ def test_the_system_is_asked_for_them() -> None:
         start, stop = (int(side, 16) for side in mapping.split(maxsplit=1)[0].split("-"))
         if start <= inside < stop:
             flags = mapping.partition("VmFlags:")[2]
-    assert "hg" in flags.split()
+    assert ("hg" in flags.split()) is Path("/sys/kernel/mm/transparent_hugepage").exists()
