@@ -80,7 +80,7 @@ def gemma(rounds: int) -> Figure:
                 raise SystemExit("The screen found other features than the whole encoder.")
         about = details(sides, found, answers)
         assert sides.reader.screen is not None
-        about["screen_mb"] = round(sides.reader.screen.copy.bytes / 1e6, 1)
+        about["screen_mb"] = round(sides.reader.screen.one_row.copy.bytes / 1e6, 1)
         about["candidates_median"] = median(found.candidates)
     return Figure(
         "instrument-gemma-2-2b-shape",

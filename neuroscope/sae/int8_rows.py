@@ -19,17 +19,10 @@ import torch
 from torch import Tensor
 
 from neuroscope.sae import large_pages
+from neuroscope.sae.bounds import SLACK, SPLIT, UNIT, Split, floors, upwards
 
-UNIT = 2.0**-24
-"""Largest relative error of one float32 rounding."""
-SLACK = 1.001
-"""Covers that the bounds themselves are computed in float32."""
-SPLIT = 16
-"""Dimensions taken out of the 8-bit product: 1 MB of float32 for 16,384 features."""
 MULTIPLE = 64
 """Sides of the copy; torch's kernel reads past the end of others."""
-_SMALLEST = 2.0**-124
-"""What products that underflow can be off by, each, with room."""
 _ROWS = 1024
 
 
@@ -45,6 +38,7 @@ class Int8Rows:
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
+        self.split = Split(rows)
         self.d_sae, self.d_in = rows.shape
         sides = [-(-side // MULTIPLE) * MULTIPLE for side in rows.shape]
         self.quantised = large_pages.empty(sides, torch.int8).zero_()
@@ -58,30 +52,17 @@ class Int8Rows:
             self.quantised[start:stop, : self.d_in] = q.to(torch.int8)
             self.scale[start:stop] = scale
             q *= scale.double()[:, None]
-            whole[start:stop] = _upwards(q.norm(dim=1))
-            rest[start:stop] = _upwards((block - q).norm(dim=1))
+            whole[start:stop] = upwards(q.norm(dim=1))
+            rest[start:stop] = upwards((block - q).norm(dim=1))
         self.rest_norms, self.norms = rest, whole
         self.largest_norm = float((rest + whole).max())
-        grows = self.scale[: self.d_sae].float() * self.d_in + 1
-        self.floor = torch.where(rest + whole > 0, grows * _SMALLEST, 0.0)
-        self._dimensions = torch.empty(0, dtype=torch.long)
-        self._columns = torch.empty(0, self.d_sae)
+        self.floor = floors(self.scale[: self.d_sae], self.d_in, rest + whole)
 
     @property
     def bytes(self) -> int:
         """Memory of the copy, with its norms and the columns that are split off."""
         vectors = 4 * (len(self.floor) + len(self.rest_norms) + len(self.norms)) + 2 * len(self.scale)
-        return self.quantised.numel() + vectors + 4 * self._columns.numel()
-
-    @property
-    def split(self) -> tuple[Tensor, Tensor]:
-        """The dimensions [n] that are split off, ascending, and what `rows` have for them [n, d_sae]."""
-        return self._dimensions, self._columns
-
-    def split_off(self, x: Tensor) -> None:
-        """From now on compute in float32 the dimensions that are largest in `x` [d_in]."""
-        self._dimensions = x.abs().topk(min(SPLIT, self.d_in)).indices.sort().values
-        self._columns = self.rows[:, self._dimensions].T.contiguous()
+        return self.quantised.numel() + vectors + self.split.columns.nbytes
 
     def product(self, x: Tensor, extra: float) -> Bound | None:
         """x [d_in] @ w_f for each feature, within `errors`; to these comes `extra` * |x| |w_f|.
@@ -89,9 +70,9 @@ class Int8Rows:
         None where it would overflow.
         """
         rest, split = x, None
-        if len(self._dimensions):
-            rest = x.index_fill(0, self._dimensions, 0.0)
-            split = x[self._dimensions] @ self._columns
+        if len(dimensions := self.split.dimensions):
+            rest = x.index_fill(0, dimensions, 0.0)
+            split = x[dimensions] @ self.split.columns
         read = rest.to(torch.bfloat16)
         norm, rest_norm, lost_norm, read_norm = (_norm(v) for v in (x, rest, rest - read, read))
         if not (math.isfinite(read_norm) and norm * self.largest_norm < 1e37):
@@ -109,8 +90,3 @@ class Int8Rows:
 
 def _norm(vector: Tensor) -> float:
     return float(vector.double().norm())
-
-
-def _upwards(norms: Tensor) -> Tensor:
-    """float64 norms as float32 that are not smaller, zero where they are zero."""
-    return torch.where(norms > 0, (norms * (1 + 1e-6)).float() + torch.finfo(torch.float32).tiny, 0.0)

@@ -1,8 +1,8 @@
-/* What one token's row costs most of: the encoder's 8-bit copy, the exact sums of what it lets through, the decoder.
+/* What one token's row costs most of: the encoder's copy in digits, the exact sums of what it lets through, the decoder.
  *
- * The same arithmetic as `screen` and `exact` in torch, in one pass over memory each. Plain C that a compiler makes
- * vectors of; on x86-64 a second copy for AVX2 is chosen when it runs. It must be compiled without -ffast-math and
- * with -ffp-contract=off: the sums are promised to the last bit.
+ * `digits` says why the screen is right, and `exact` has the sums in torch; here each is one pass over memory. Plain C
+ * that a compiler makes vectors of; on x86-64 a second copy for AVX2 is chosen when it runs. It must be compiled without
+ * -ffast-math and with -ffp-contract=off: the sums are promised to the last bit.
  *
  * The pieces of a job are taken from a counter by whoever comes: `team` is OpenMP's own function, given by address, so
  * that the threads are those which torch or llama.cpp have just used; without one, the caller does all.
@@ -12,21 +12,27 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SPLIT 16 /* as in `int8_rows` */
-#define SLACK 1.001 /* as in `int8_rows` */
+#define SPLIT 16     /* as in `bounds` */
+#define SLACK 1.001  /* as in `bounds` */
+#define MIDDLE 7.5   /* of a weight in steps from its first digit; as in `digits` */
+#define DITHERED 3.0 /* as in `digits` */
 #define FEATURES 512 /* of one piece of the screen */
 #define PIECES 8     /* of the exact sums */
 #define WIDE 512     /* dimensions that are worth another thread of the decoder */
-#define MOST_L1 16000000 /* 127 times this, and half of a million for roundings, is below 2^31 */
+#define MOST_L1 120000000 /* 15 times this, and half of a million for roundings, is below 2^31 */
+#define AHEAD 8192 /* bytes that are asked for before they are read: processors do not look past 4 kB by themselves */
+#define LINE 64
+#define GUESS 0.75 /* of a TopK's last place in the row before, for the next */
 
 typedef void (*team_function)(void (*)(void *), void *, unsigned, unsigned);
 
 #define SAME static inline __attribute__((always_inline))
 
 struct reader {
-    int64_t d_in, d_sae, padded;         /* `padded`: bytes of a row of the copy */
-    const int8_t *copy;                  /* [d_sae, padded] */
-    const float *constants;              /* [d_sae, 4]: scale, |rest|, |copied|, floor */
+    int64_t d_in, d_sae, padded;         /* `padded`: dimensions of the copy, two of them in a byte */
+    const uint8_t *first, *second;       /* [d_sae, padded / 2]: digits */
+    const double *dither;                /* [padded] */
+    const float *constants;              /* [d_sae, 4]: step, |rest|, |copied|, floor */
     const float *rows;                   /* [d_sae, d_in]: the encoder */
     const float *bias, *threshold;       /* [d_sae] */
     const float *decoder, *decoder_bias; /* [d_sae, d_in], [d_in]; null without */
@@ -45,6 +51,7 @@ struct reader {
     int32_t *counts;            /* [pieces of d_sae] */
     float *values;              /* [d_sae], of those found */
     float *decoded;             /* [d_in] */
+    double last;                /* of a TopK: what the row before had in its last place, at least */
     int64_t candidates;         /* what the screen let through */
     double unexplained;
 };
@@ -55,7 +62,9 @@ struct job {
     int64_t pieces, next;
     const float *x;                      /* [d_in] */
     int64_t count;                       /* of those found */
-    double step, of_rest, of_copied;
+    double step, of_rest, of_copied, of_step;
+    double by_first, by_both;            /* what of the dither and the middle is in a sum of digits */
+    double least;                        /* what a feature must be above, whatever its threshold */
     float split[SPLIT];
 };
 
@@ -73,11 +82,18 @@ static void run(struct job *job) {
         work(job);
 }
 
-/* Integers: no order of the additions rounds, and `MOST_L1` keeps each of them within 31 bits. */
-SAME int32_t dot(const int8_t *restrict q, const int16_t *restrict x, int64_t n) {
-    int32_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (int16_t)q[i] * x[i];
-    return sum;
+/* A row of digits by x. Integers: no order of the additions rounds, and `MOST_L1` keeps each of them within 31 bits. */
+SAME int32_t dot(const uint8_t *restrict digits, const int16_t *restrict x, int64_t half) {
+    int32_t low = 0, high = 0;
+    for (int64_t i = 0; i < half; i++) {
+        low += (int16_t)(digits[i] & 15) * x[i];
+        high += (int16_t)(digits[i] >> 4) * x[half + i];
+    }
+    return low + high;
+}
+
+SAME void ask_for(const void *memory, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch((const char *)memory + at);
 }
 
 /* Of the dimensions split off, in float32, one after the other. */
@@ -90,23 +106,49 @@ SAME void add_columns(const struct job *job, int64_t start, int64_t n, float *re
     }
 }
 
+struct estimate {
+    double pre, error; /* a feature's pre-activation, and how far the exact one can be from it */
+};
+
+/* `sum` of the feature's digits by the row, less what of the middle and the dither is in them. */
+SAME struct estimate estimate(const struct job *job, int64_t f, double sum, float split, double of_step) {
+    const struct reader *r = job->r;
+    const float *constants = r->constants + 4 * f;
+    double step = constants[0], bias = r->bias[f];
+    struct estimate e = {.pre = sum * (step * job->step) + split + bias};
+    e.error = constants[1] * job->of_rest + constants[2] * job->of_copied + constants[3];
+    e.error += fabs(bias) * r->of_bias + step * of_step;
+    return e;
+}
+
+SAME int is_silent(const struct job *job, int64_t f, struct estimate e) {
+    double threshold = job->r->threshold[f];
+    return e.pre + e.error <= (threshold > job->least ? threshold : job->least);
+}
+
+/* Features that may be active by their first digits, and of those the ones that may be by both. */
 SAME void screen_piece(const struct job *job, int64_t piece) {
     const struct reader *r = job->r;
-    int64_t start = piece * FEATURES, stop = start + FEATURES, count = 0;
+    int64_t start = piece * FEATURES, stop = start + FEATURES, half = r->padded / 2, open = 0, count = 0;
     float split[FEATURES];
+    int32_t sums[FEATURES], features[FEATURES];
     if (stop > r->d_sae) stop = r->d_sae;
     add_columns(job, start, stop - start, split);
     for (int64_t f = start; f < stop; f++) {
-        const float *constants = r->constants + 4 * f;
-        double scaled = dot(r->copy + f * r->padded, r->whole, r->padded) * (constants[0] * job->step);
-        double pre = scaled + split[f - start] + r->bias[f];
-        double error = constants[1] * job->of_rest + constants[2] * job->of_copied + constants[3];
-        error += fabs((double)r->bias[f]) * r->of_bias;
-        double least = r->threshold[f] > 0 ? r->threshold[f] : 0;
-        if (pre + error <= least) continue;
+        ask_for(r->first + f * half + AHEAD, half);
+        int32_t sum = dot(r->first + f * half, r->whole, half);
+        if (is_silent(job, f, estimate(job, f, sum - job->by_first, split[f - start], job->of_step))) continue;
+        sums[open] = sum, features[open++] = (int32_t)f;
+    }
+    for (int64_t c = 0; c < open; c++) {
+        int64_t f = features[c];
+        if (c + 1 < open) ask_for(r->second + features[c + 1] * half, half);
+        double sum = sums[c] + dot(r->second + f * half, r->whole, half) / 16.0;
+        struct estimate e = estimate(job, f, sum - job->by_both, split[f - start], 0);
+        if (is_silent(job, f, e)) continue;
         r->found[start + count] = (int32_t)f;
-        r->lowest[start + count] = (float)(pre - error);
-        r->highest[start + count] = (float)(pre + error);
+        r->lowest[start + count] = (float)(e.pre - e.error);
+        r->highest[start + count] = (float)(e.pre + e.error);
         count++;
     }
     r->counts[piece] = (int32_t)count;
@@ -120,10 +162,7 @@ SAME void sums_piece(const struct job *job, int64_t piece) {
     int64_t start = job->count * piece / job->pieces, stop = job->count * (piece + 1) / job->pieces;
     for (int64_t c = start; c < stop; c++) {
         const float *restrict row = r->rows + r->found[c] * r->d_in;
-        if (c + 1 < stop) {
-            const char *next = (const char *)(r->rows + r->found[c + 1] * r->d_in);
-            for (int64_t at = 0; at < 4 * r->d_in && at < 1024; at += 64) __builtin_prefetch(next + at);
-        }
+        if (c + 1 < stop) ask_for(r->rows + r->found[c + 1] * r->d_in, 4 * r->d_in < 1024 ? 4 * r->d_in : 1024);
         for (int64_t i = 0; i < r->d_in; i++) lower[i] = row[i] * x[i];
         for (int64_t length = r->d_in; length > 1;) {
             int64_t half = length / 2;
@@ -193,8 +232,14 @@ static int prepare(struct job *job) {
         lost += left * left;
     }
     for (int64_t i = r->d_in; i < r->padded; i++) r->whole[i] = 0;
+    job->by_first = job->by_both = 0;
+    for (int64_t i = 0; i < r->d_in; i++) {
+        job->by_first += (MIDDLE - 1.0 / 2 + r->dither[i]) * r->whole[i];
+        job->by_both += (MIDDLE - 1.0 / 32 + r->dither[i]) * r->whole[i];
+    }
     double common = r->of_sums * norm;
     job->step = step;
+    job->of_step = SLACK * DITHERED * sqrt(rest);
     job->of_rest = SLACK * (sqrt(rest) + common);
     job->of_copied = SLACK * (sqrt(lost) + common);
     return 1;
@@ -234,8 +279,10 @@ static int64_t gather(const struct reader *r, int64_t pieces) {
     return count;
 }
 
-/* Of those found, the ones that are not surely below k others. */
-static int64_t narrow(const struct reader *r, int64_t count) {
+/* Of those found, the ones that are not surely below k others; `last` becomes what the k-th of them surely reaches. */
+static int64_t narrow(struct reader *r, int64_t count) {
+    r->last = 0;
+    if (count <= r->k) return count;
     for (int64_t c = 0; c < count; c++) {
         float lowest = r->lowest[c];
         r->values[c] = lowest > r->threshold[r->found[c]] && lowest > 0 ? lowest : 0;
@@ -244,7 +291,23 @@ static int64_t narrow(const struct reader *r, int64_t count) {
     int64_t kept = 0;
     for (int64_t c = 0; c < count; c++)
         if (!(r->highest[c] < last)) r->found[kept++] = r->found[c];
+    r->last = last;
     return kept;
+}
+
+/* Features that may be active, in `found`. A TopK's last place is guessed by the row before: whoever is not above the
+ * guess is out, and that was right if k are surely above it; else everything is done again without.
+ */
+static int64_t screen(struct reader *r, struct job *job) {
+    job->least = r->k ? r->last * GUESS : 0;
+    run(job);
+    int64_t count = gather(r, job->pieces);
+    if (!r->k) return count;
+    count = narrow(r, count);
+    if (job->least == 0 || r->last > job->least) return count;
+    job->least = 0;
+    run(job);
+    return narrow(r, gather(r, job->pieces));
 }
 
 /* Of those found and summed, the active ones; of equal ones at a TopK's last place the first. */
@@ -292,9 +355,7 @@ int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
     if (!prepare(&job)) return OVERFLOWS;
     int64_t count = r->d_sae;
     if (most) {
-        run(&job);
-        count = gather(r, job.pieces);
-        if (r->k && count > r->k) count = narrow(r, count);
+        count = screen(r, &job);
         if (count > most) return TOO_MANY;
     } else
         for (int64_t f = 0; f < count; f++) r->found[f] = (int32_t)f;
@@ -304,4 +365,47 @@ int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
     count = active(r, count);
     if (r->decoder) r->unexplained = unexplained(r, x, count);
     return count;
+}
+
+/* Digits of the features from `start` to `stop`; `digits` has what they mean. */
+static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, const double *restrict dither,
+                         uint8_t *restrict first, uint8_t *restrict second, float *step, double *copied, double *rest) {
+    double largest = 0, by_first = 0, by_both = 0, left = 0;
+    int finite = 1;
+    for (int64_t i = 0; i < d_in; i++) {
+        double size = fabs((double)row[i]);
+        finite &= size < INFINITY;
+        largest = size > largest ? size : largest;
+    }
+    float wide = largest > 0 ? nextafterf((float)(largest / MIDDLE), INFINITY) : 0;
+    memset(first, 0, (size_t)half);
+    memset(second, 0, (size_t)half);
+    for (int64_t i = 0; i < d_in && finite; i++) {
+        double shifted = (wide > 0 ? row[i] / (double)wide : 0) + (MIDDLE + dither[i]);
+        int one = (int)shifted;
+        one = one > 15 ? 15 : one;
+        int two = (int)((shifted - one) * 16);
+        two = two > 15 ? 15 : two;
+        int64_t byte = i < half ? i : i - half;
+        first[byte] |= (uint8_t)(i < half ? one : one << 4);
+        second[byte] |= (uint8_t)(i < half ? two : two << 4);
+        double of_first = wide * (one + 1.0 / 2 - MIDDLE - dither[i]);
+        double of_both = wide * (one + (two + 1.0 / 2) / 16 - MIDDLE - dither[i]);
+        by_first += of_first * of_first;
+        by_both += of_both * of_both;
+        left += (row[i] - of_both) * (row[i] - of_both);
+    }
+    *step = finite ? wide : NAN;
+    *copied = sqrt(by_first > by_both ? by_first : by_both);
+    *rest = sqrt(left);
+}
+
+/* The copy of `rows` [d_sae, d_in] in digits, [d_sae, padded / 2]; of each feature its step, and the norms of what the
+ * digits give and of what they leave.
+ */
+void neuroscope_digits(int64_t d_in, int64_t d_sae, int64_t padded, const float *rows, const double *dither,
+                       uint8_t *first, uint8_t *second, float *step, double *copied, double *rest) {
+    for (int64_t f = 0; f < d_sae; f++)
+        copy_feature(rows + f * d_in, d_in, padded / 2, dither, first + f * padded / 2, second + f * padded / 2,
+                     step + f, copied + f, rest + f);
 }

@@ -1,10 +1,10 @@
-"""`one_row.c` for one SAE: its encoder's 8-bit copy, exact sums and the decoder for one row, in C.
+"""`one_row.c` for one SAE: its encoder in digits, exact sums and the decoder for one row, in C.
 
     x_rest = step * whole + d        whole: numbers of 16 bits, as large as 31-bit sums allow
 
-takes the place of `int8_rows`' bfloat16 row. Sums of whole numbers are exact in any order; |d| is measured of every
-row, and what float32 and float64 round beside it is below the share of |x| |w_f| that stands in each bound for the
-order of exact sums. Everything is read, not copied: the SAE's tensors must stay where they are.
+is multiplied with the digits. Sums of whole numbers are exact in any order; |d| is measured of every row, and what
+float32 and float64 round beside it is below the share of |x| |w_f| that stands in each bound for the order of exact
+sums. Everything is read, not copied: the SAE's tensors must stay where they are.
 """
 
 from __future__ import annotations
@@ -20,15 +20,26 @@ from torch import Tensor
 
 from neuroscope.native import compiled
 from neuroscope.sae.autoencoder import Reading, SparseActs, SparseAutoencoder
+from neuroscope.sae.bounds import SPLIT, UNIT
+from neuroscope.sae.digits import Digits
 from neuroscope.sae.exact import depth
-from neuroscope.sae.int8_rows import SPLIT, UNIT, Int8Rows
 
 WITHOUT = "Features of single tokens are found by torch, which takes about twice the time"
 WIDEST = 1_000_000
 """Dimensions for which one_row.c proves that its whole numbers do not overflow."""
 FEATURES, PIECES = 512, 8  # as in one_row.c
 
-_POINTERS = ("copy", "constants", "rows", "bias", "threshold", "decoder", "decoder_bias")
+_POINTERS = (
+    "first",
+    "second",
+    "dither",
+    "constants",
+    "rows",
+    "bias",
+    "threshold",
+    "decoder",
+    "decoder_bias",
+)
 _WORK = ("whole", "scratch", "found", "lowest", "highest", "counts", "values", "decoded")
 
 
@@ -45,6 +56,7 @@ class _Fields(ctypes.Structure):
         ("team", ctypes.c_void_p),
         ("threads", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in _WORK),
+        ("last", ctypes.c_double),
         ("candidates", ctypes.c_int64),
         ("unexplained", ctypes.c_double),
     )
@@ -53,17 +65,16 @@ class _Fields(ctypes.Structure):
 class OneRow:
     """Works on one row [d_in] at a time, contiguous float32 on the CPU; a second caller waits."""
 
-    def __init__(
-        self, sae: SparseAutoencoder, copy: Int8Rows, library: ctypes.CDLL, *, decoder: bool
-    ) -> None:
-        d_sae, d_in = copy.rows.shape
-        padded = copy.quantised.shape[1]
-        self._copy = copy
-        constants = (copy.scale[:d_sae].float(), copy.rest_norms, copy.norms, copy.floor)
+    def __init__(self, sae: SparseAutoencoder, library: ctypes.CDLL, *, decoder: bool) -> None:
+        copy = self.copy = Digits(sae.W_enc.T, library)
+        d_sae, d_in, padded = copy.d_sae, copy.d_in, copy.padded
+        constants = (copy.step, copy.rest_norms, copy.norms, copy.floor)
         # After an input norm, what is left unexplained is measured where the norm is undone.
         decodes = decoder and sae.W_dec is not None and sae.b_dec is not None and sae.input_norm == "none"
         read = {
-            "copy": copy.quantised,
+            "first": copy.first,
+            "second": copy.second,
+            "dither": copy.dither,
             "constants": torch.stack(constants, 1).contiguous(),
             "rows": copy.rows,
             "bias": sae.b_enc.contiguous(),
@@ -111,7 +122,7 @@ class OneRow:
         """
         fields, work = self._fields, self._work
         with self._busy:
-            dimensions, columns = self._copy.split
+            dimensions, columns = self.copy.split.dimensions, self.copy.split.columns
             fields.split, fields.threads = len(dimensions), torch.get_num_threads()
             fields.dimensions, fields.columns = dimensions.data_ptr(), columns.data_ptr()
             count = self._find(self._address, (x if x.is_contiguous() else x.contiguous()).data_ptr(), most)

@@ -13,6 +13,7 @@ from torch import Tensor
 from neuroscope.errors import ModelError
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, fvu, sparse
 from neuroscope.sae.norms import INPUT_NORMS
+from neuroscope.sae.one_row import OneRow
 from neuroscope.sae.screen import screen_of
 
 
@@ -32,7 +33,9 @@ class FeatureReader:
         self.screen = screen_of(sae, decoder=decoder)
         """For single rows of a large SAE; None where the whole encoder is as fast."""
         self.decoder = decoder and sae.W_dec is not None and sae.b_dec is not None
-        in_c = self.screen is not None and self.screen.one_row is not None and sae.input_norm == "none"
+        in_c = (
+            self.screen is not None and isinstance(self.screen.one_row, OneRow) and sae.input_norm == "none"
+        )
         self._in_c = self.screen if in_c else None
         """What reads a row without anything around it; on the way there each operation of torch would take 20 us."""
         self._least = sae.threshold.clamp_min(0).numpy() if sae.device.type == "cpu" else None

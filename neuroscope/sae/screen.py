@@ -1,17 +1,17 @@
-"""Finds one row's features by reading a quarter of the encoder: the rest is known to be silent.
+"""Finds one row's features by reading an eighth of the encoder: the rest is known to be silent.
 
-An 8-bit copy gives every pre-activation within a proven bound (`int8_rows`). Features that cannot pass their threshold
-by it are done with; the others, some hundreds of 16k, are computed in float32 from the encoder itself (`exact`), all
-in the same order of additions wherever they are computed. So what is active, and how strongly, does not depend on the
-screen: it is what `exact.features_of` gives for all features. `SparseAutoencoder.encode` gives the same up to the
-rounding of its matrix product: values differ in the last bits, and a feature whose pre-activation is closer to its
-threshold than that rounding may be on the other side there.
+A copy of few bits gives every pre-activation within a bound. Features that cannot pass their threshold by it are done
+with; the others, some hundreds of 16k, are computed in float32 from the encoder itself (`exact`), all in the same order
+of additions wherever they are computed. So what is active, and how strongly, does not depend on the screen: it is what
+`exact.features_of` gives for all features. `SparseAutoencoder.encode` gives the same up to the rounding of its matrix
+product: values differ in the last bits, and a feature whose pre-activation is closer to its threshold than that
+rounding may be on the other side there.
 
 One row on the CPU only. Of many rows every weight is used often once it is read. On a GPU this is not done: there
 W_enc of 16k features is read in about the time that it takes to start the screen's dozen kernels.
 
-Where there is a C compiler, the same is done by `one_row` in one pass; else by torch, whose dozen small operations pay
-for large encoders only. An encoder that is screened by neither is read whole, by a matrix product.
+Where there is a C compiler `one_row` does it, with a copy in 4 bits and 4 more; else torch does (`one_row_torch`), with
+one in 8 bits. An encoder that is screened by neither is read whole, by a matrix product.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from torch import Tensor
 
 from neuroscope.errors import ModelError
 from neuroscope.sae import large_pages
-from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseAutoencoder, sparse
-from neuroscope.sae.exact import depth, features_of
-from neuroscope.sae.int8_rows import SLACK, UNIT, Bound, Int8Rows
+from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, sparse
+from neuroscope.sae.exact import features_of
 from neuroscope.sae.one_row import WIDEST, OneRow, library
+from neuroscope.sae.one_row_torch import OneRowByTorch, keeps_bound
 
 MIN_WEIGHTS = 16_000_000
 """Weights of an encoder from which the screen pays: 64 MB in float32, twice a processor's cache."""
@@ -50,19 +50,18 @@ class Screen:
         if not sae.W_enc.T.is_contiguous():
             sae.W_enc = large_pages.empty((sae.d_sae, sae.d_in), sae.W_enc.dtype).copy_(sae.W_enc.T).T
         self.sae = sae
-        self.copy = Int8Rows(sae.W_enc.T)
-        self._summed = 0
-        self.one_row = None if compiled is None else OneRow(sae, self.copy, compiled, decoder=decoder)
-        """The same in C; None where torch does it."""
+        self.one_row: OneRow | OneRowByTorch
+        if compiled is None:
+            self.one_row = OneRowByTorch(sae)
+        else:
+            self.one_row = OneRow(sae, compiled, decoder=decoder)
         self._spent = 0
         self._fresh = True
-        self._tree = (depth(sae.d_in) + 8) * UNIT  # of a sum in `exact`, and of adding the bias to it
-        self._bias = sae.b_enc.abs() * (8 * UNIT)
 
     @property
     def candidates(self) -> int:
         """Features that passed the screen for the last row, and were computed in float32."""
-        return self._summed if self.one_row is None else self.one_row.candidates
+        return self.one_row.candidates
 
     @property
     def is_used(self) -> bool:
@@ -74,68 +73,32 @@ class Screen:
 
         What they leave unexplained only where C decodes. Raises ModelError when it is not finite.
         """
-        reading = self._screened(normed) if self.is_used else None
+        row = normed.flatten()
+        reading = self._screened(row) if self.is_used else None
         if reading is None:
-            reading = self._whole(normed)
+            reading = self.one_row.read(row, 0)
         if reading is not None:
             return reading
-        if not torch.isfinite(normed).all():
+        if not torch.isfinite(row).all():
             raise ModelError(NOT_FINITE)
-        return Reading(sparse(self.sae.encode_normed(normed.reshape(1, -1)))[0], None)  # sums beyond float32
+        return Reading(sparse(self.sae.encode_normed(row[None]))[0], None)  # sums beyond float32
 
-    def _screened(self, normed: Tensor) -> Reading | None:
-        """By the 8-bit copy; None when too many features pass.
+    def _screened(self, row: Tensor) -> Reading | None:
+        """By the copy; None when too many features pass.
 
         Then other dimensions are split off, for the rows to come and once for this one.
         """
         most = int(self.sae.d_sae * MOST)
         for attempt in range(2):
             if self._fresh or attempt:
-                self.copy.split_off(normed.flatten())
+                self.one_row.copy.split.take(row)
                 self._fresh = False
-            reading = self._by_copy(normed, most)
+            reading = self.one_row.read(row, most)
             if reading is not None:
                 self._spent = max(self._spent - 1, 0)
                 return reading
         self._spent += PRICE
         return None
-
-    def _by_copy(self, normed: Tensor, most: int) -> Reading | None:
-        if self.one_row is not None:
-            return self.one_row.read(normed, most)
-        normed = normed.flatten()
-        bound = self.copy.product(normed, self._tree)
-        passing = None if bound is None else self._passing(bound)
-        return None if passing is None or len(passing) > most else self._among(normed, passing)
-
-    def _whole(self, normed: Tensor) -> Reading | None:
-        """By the float32 encoder, whose bound is so narrow that few others than active features pass."""
-        if self.one_row is not None:
-            return self.one_row.read(normed, 0)
-        normed = normed.flatten()
-        norm = float(normed.double().norm())
-        if not norm * self.copy.largest_norm < 1e37:
-            return None
-        rounding = SLACK * norm * (self._tree + (self.sae.d_in + 16) * UNIT)
-        errors = (self.copy.rest_norms + self.copy.norms).mul_(rounding).add_(self.copy.floor)
-        return self._among(normed, self._passing(Bound(normed @ self.sae.W_enc, errors)))
-
-    def _among(self, normed: Tensor, candidates: Tensor) -> Reading:
-        self._summed = len(candidates)
-        return Reading(features_of(self.sae, normed, candidates), None)
-
-    def _passing(self, bound: Bound) -> Tensor:
-        """Features [n] that may be active by `bound`, ascending."""
-        pre = bound.values + self.sae.b_enc
-        errors = bound.errors + self._bias
-        highest = pre + errors
-        passing = (highest > self.sae.threshold) & (highest > 0)
-        if self.sae.k is not None and self.sae.k < self.sae.d_sae:
-            lowest = pre - errors
-            sure = torch.where(lowest > self.sae.threshold, lowest, 0.0).clamp_min(0.0)
-            last = sure.topk(self.sae.k).values[-1]
-            passing &= highest >= last
-        return passing.nonzero()[:, 0]
 
 
 def screen_of(sae: SparseAutoencoder, *, decoder: bool = True) -> Screen | None:
@@ -147,8 +110,8 @@ def screen_of(sae: SparseAutoencoder, *, decoder: bool = True) -> Screen | None:
         return Screen(sae, compiled, decoder=decoder)
     if sae.W_enc.numel() < MIN_WEIGHTS:
         return None
-    screen = Screen(sae)
-    return screen if keeps_bound(screen.copy) else None
+    by_torch = (screen := Screen(sae)).one_row
+    return screen if isinstance(by_torch, OneRowByTorch) and keeps_bound(by_torch.copy) else None
 
 
 @cache
@@ -157,29 +120,15 @@ def finds_as_torch(compiled: ctypes.CDLL) -> bool:
     random = torch.Generator().manual_seed(0)
     W_enc, bias = torch.randn(577, 256, generator=random), torch.randn(256, generator=random)
     sae = SparseAutoencoder(W_enc, bias, torch.full((256,), 10.0))
-    screen, everything = Screen(sae, compiled), torch.arange(256)
+    one_row, everything = Screen(sae, compiled).one_row, torch.arange(256)
     for x in torch.randn(4, 577, generator=random):
-        found, expected = screen.read(x).acts, features_of(sae, x, everything)
-        if (found.indices.tobytes(), found.values.tobytes()) != (
-            expected.indices.tobytes(),
-            expected.values.tobytes(),
-        ):
-            return False
+        expected = features_of(sae, x, everything)
+        for most in (0, 256):  # every feature summed, and those that the screen lets through
+            found = one_row.read(x, most)
+            if found is None or not _same(found.acts, expected):
+                return False
     return True
 
 
-def keeps_bound(copy: Int8Rows) -> bool:
-    """Whether this torch's kernel multiplies as the bound supposes, seen on some features and one made-up row.
-
-    The kernel is no public function of torch: another version may round its input further, or not have it.
-    """
-    x = torch.linspace(-1.0, 1.0, copy.d_in).sin()
-    try:
-        bound = copy.product(x, 0.0)
-    except (AttributeError, RuntimeError):
-        return False
-    if bound is None:
-        return True
-    some = torch.linspace(0, copy.d_sae - 1, 256).long()
-    true = copy.rows[some].double() @ x.double()
-    return bool(((bound.values[some].double() - true).abs() <= bound.errors[some].double()).all())
+def _same(one: SparseActs, other: SparseActs) -> bool:
+    return (one.indices.tobytes(), one.values.tobytes()) == (other.indices.tobytes(), other.values.tobytes())

@@ -1,9 +1,10 @@
-"""The screen reads an 8-bit copy of the encoder and must change nothing: neither what is active nor how strongly."""
+"""The screen reads a copy of the encoder in few bits and changes nothing: neither what is active nor how strongly."""
 
 from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import shutil
 import threading
 from collections.abc import Callable
@@ -19,9 +20,11 @@ from torch import Tensor
 from neuroscope import native
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseActs, SparseAutoencoder, screen
+from neuroscope.sae.digits import DITHERED, Digits
 from neuroscope.sae.exact import features_of, summed
 from neuroscope.sae.int8_rows import Int8Rows
-from neuroscope.sae.one_row import library
+from neuroscope.sae.one_row import OneRow, library
+from neuroscope.sae.one_row_torch import OneRowByTorch
 from neuroscope.sae.reading import FeatureReader
 from neuroscope.sae.screen import Screen, finds_as_torch, screen_of
 
@@ -66,7 +69,7 @@ def same(one: SparseActs, other: SparseActs) -> bool:
 
 @pytest.fixture
 def any_number_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the 8-bit copy decide however many features it lets through: these SAEs are small."""
+    """Have the copy decide however many features it lets through: these SAEs are small."""
     monkeypatch.setattr(screen, "MOST", 1.0)
 
 
@@ -109,7 +112,7 @@ def test_the_screen_finds_what_all_features_give_to_the_last_bit(make: Maker) ->
 def test_so_does_the_whole_encoder_that_is_read_where_too_many_features_pass(make: Maker) -> None:
     for seed in range(200):
         sae, x = odd_sae(seed)
-        reading = make(sae)._whole(x)
+        reading = make(sae).one_row.read(x, 0)
         assert reading is not None
         assert same(reading.acts, whole(sae, x)), f"seed {seed}"
 
@@ -172,7 +175,65 @@ def test_the_bound_of_the_copy_holds_for_every_feature() -> None:
             assert bound is not None
             off = (bound.values.double() - sae.W_enc.T.double() @ x.double()).abs()
             assert (off <= bound.errors.double()).all(), f"seed {seed}"
-            copy.split_off(x)
+            copy.split.take(x)
+
+
+def digits_of(copy: Digits) -> tuple[Tensor, Tensor]:
+    """The first and the second digit of each weight [d_sae, d_in], float64."""
+    packed = (copy.first, copy.second)
+    first, second = (torch.cat([one & 15, one >> 4], 1)[:, : copy.d_in].double() for one in packed)
+    return first, second
+
+
+def test_digits_give_each_weight_within_half_a_step_and_a_thirty_second() -> None:
+    for seed in range(200):
+        sae, _ = odd_sae(seed)
+        rows = sae.W_enc.T.contiguous()
+        copy = Digits(rows, in_c())
+        first, second = digits_of(copy)
+        step, dither = copy.step.double()[:, None], copy.dither[: copy.d_in]
+        by_first = step * (first - 7 - dither)
+        by_both = step * (first + (second + 0.5) / 16 - 7.5 - dither)
+        assert ((rows - by_first).abs() <= step * (1 + 1e-9) / 2).all()
+        assert ((rows - by_both).abs() <= step * (1 + 1e-9) / 32).all()
+        assert ((rows - by_both).norm(dim=1) <= copy.rest_norms.double()).all()
+        for given in (by_first, by_both):
+            assert (given.norm(dim=1) <= copy.norms.double()).all()
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "equal", "two values", "few are large"])
+def test_what_first_digits_leave_is_as_even_as_the_bound_supposes(kind: str) -> None:
+    """Whatever the weights are: without the dither what is left of equal weights would be the same everywhere."""
+    torch.manual_seed(0)
+    d_in, d_sae = 512, 2048
+    rows = {
+        "gaussian": torch.randn(d_sae, d_in),
+        "equal": torch.ones(d_sae, d_in) * torch.rand(d_sae, 1),
+        "two values": torch.randint(2, (d_sae, d_in)) * 0.37 - 0.2,
+        "few are large": torch.randn(d_sae, d_in) * (1 + 30 * (torch.rand(d_sae, d_in) < 0.01)),
+    }[kind].float()
+    copy = Digits(rows, in_c())
+    first, _ = digits_of(copy)
+    left = rows.double() / copy.step.double()[:, None] - (first - 7 - copy.dither[:d_in])
+    assert left.var() == pytest.approx(1 / 12, rel=0.1)
+    x = torch.cat([torch.randn(64, d_in), torch.randn(64, d_in).exp(), torch.ones(1, d_in)]).double()
+    share = (left @ x.T / x.norm(dim=1)).abs()  # what is left of a product, in steps times |x|
+    for t in (0.5, 1.0, 1.3):
+        assert (share > t).double().mean() <= 2 * math.exp(-6 * t * t)
+    assert share.max() < DITHERED
+
+
+@pytest.mark.usefixtures("any_number_passes")
+def test_a_last_place_that_moves_between_rows_changes_nothing() -> None:
+    """The last place of a TopK is guessed by the row before, which may have been a hundred times stronger or weaker."""
+    sae = plain(256, 2048, k=20)
+    used = Screen(sae, in_c())
+    counts = []
+    for strength in (1.0, 1.0, 100.0, 1.0, 0.01, 0.0, 1.0, 1.0, 0.8, 1.1, 1e-30, 5.0):
+        x = strength * torch.randn(256)
+        assert same(found(used, x), whole(sae, x))
+        counts.append(used.candidates)
+    assert max(counts[:2]) < 200
 
 
 @pytest.mark.usefixtures("any_number_passes")
@@ -249,7 +310,7 @@ def test_a_reader_screens_one_row_and_not_several(
     before = sae.encode(torch.ones(256))
     reader = FeatureReader(sae)
     assert reader.screen is not None
-    assert (reader.screen.one_row is not None) == (by == "C")
+    assert isinstance(reader.screen.one_row, OneRow) == (by == "C")
     residual = torch.randn(3, 256)
     many = reader.read(residual)
     assert reader.screen.candidates == 0
@@ -412,8 +473,8 @@ def test_without_a_compiler_torch_finds_the_same_and_it_is_said(
     assert shutil.which("cc") is None
     assert compiled is not None
     assert without is not None
-    assert compiled.one_row is not None
-    assert without.one_row is None
+    assert isinstance(compiled.one_row, OneRow)
+    assert isinstance(without.one_row, OneRowByTorch)
     assert "Features of single tokens are found by torch" in caplog.text
     assert "no C compiler is on the path: none of cc, gcc, clang" in caplog.text
     for x in torch.randn(5, 256):
