@@ -76,6 +76,8 @@ class LlamaCppBackend:
         self._length = 0
         self._soiled = False
         """The cache holds values that are not finite, which zeros must replace."""
+        self._logits_at = 0
+        self._logits_there: NDArray[np.float32] = np.empty(0, np.float32)
         self._tap = Tap(layer, CELL, self.d_model, in_c=compiled)
         self._context = self._open_context(min(model.context_length, CONTEXT), self._tap)
         self._free = weakref.finalize(self, _free, self._context, model)
@@ -230,8 +232,13 @@ class LlamaCppBackend:
 
     def _logits(self, context: Any, row: int) -> NDArray[np.float32]:
         """A copy [vocab] of the logits of one row of the last pass."""
-        pointer = llama().llama_get_logits_ith(context, row)
-        return np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy()
+        address = ctypes.addressof(llama().llama_get_logits_ith(context, row).contents)
+        if (
+            address != self._logits_at
+        ):  # a context keeps them in one place: making an array takes as long as copying it
+            memory = (ctypes.c_float * self.vocabulary).from_address(address)
+            self._logits_at, self._logits_there = address, np.frombuffer(memory, np.float32)
+        return self._logits_there.copy()
 
     def _open_context(self, positions: int, tap: Tap | None = None) -> Any:
         library = llama()

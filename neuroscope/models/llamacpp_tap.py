@@ -37,6 +37,7 @@ class Tap:
 
     def __init__(self, layer: int, rows: int, width: int, *, in_c: bool = True) -> None:
         self._rows: NDArray[np.float32] = np.zeros((rows, width), np.float32)
+        self._row_bytes = self._rows[0].nbytes
         base = ggml()
         self._fields = _Fields(
             *(_address(base[name]) for name in ("ggml_get_name", "ggml_nbytes", "ggml_backend_tensor_get")),
@@ -55,7 +56,7 @@ class Tap:
     def take(self, rows: int) -> NDArray[np.float32] | None:
         """A copy of the residual [rows, width] since the last `take`; None when not as many rows came."""
         filled, self._fields.filled = self._fields.filled, 0
-        if filled != rows * self._rows.itemsize * self._rows.shape[1]:
+        if filled != rows * self._row_bytes:
             return None
         return self._rows[:rows].copy()
 
