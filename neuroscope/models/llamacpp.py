@@ -232,12 +232,13 @@ class LlamaCppBackend:
 
     def _logits(self, context: Any, row: int) -> NDArray[np.float32]:
         """A copy [vocab] of the logits of one row of the last pass."""
-        address = ctypes.addressof(llama().llama_get_logits_ith(context, row).contents)
+        pointer = llama().llama_get_logits_ith(context, row)
+        address = ctypes.addressof(pointer.contents)
         if (
             address != self._logits_at
-        ):  # a context keeps them in one place: making an array takes as long as copying it
-            memory = (ctypes.c_float * self.vocabulary).from_address(address)
-            self._logits_at, self._logits_there = address, np.frombuffer(memory, np.float32)
+        ):  # one place in each context: to make an array takes as long as to copy it
+            self._logits_at = address
+            self._logits_there = np.ctypeslib.as_array(pointer, (self.vocabulary,))
         return self._logits_there.copy()
 
     def _open_context(self, positions: int, tap: Tap | None = None) -> Any:
