@@ -15,7 +15,8 @@ Schuchman 1964). So for a row x that does not depend on the dither
 
 With t = 3 that is 7e-24 for a feature and a token: a billion tokens of a million features miss one in them with a
 chance of 1 in 10^8. Cauchy-Schwarz, which knows nothing of chance, would give sqrt(d_in / 12), some 13 for 2,048
-dimensions, and nearly every feature would stay open. For both digits it is what is used: |rest| is small, and measured.
+dimensions, and nearly every feature would stay open. What both digits leave is as even, and a
+sixteenth of it.
 """
 
 from __future__ import annotations
@@ -54,18 +55,19 @@ class Digits:
         )
         self.step = torch.empty(self.d_sae)
         """NaN for a feature with a weight that is no number: nothing is known of what it gives."""
-        norms, rests = torch.empty(2, self.d_sae, dtype=torch.float64)
+        norms = torch.empty(self.d_sae, dtype=torch.float64)
         make = library.neuroscope_digits
         make.restype = None
-        make.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 7
-        tensors = (rows, self.dither, self.first, self.second, self.step, norms, rests)
+        make.argtypes = [ctypes.c_int64] * 3 + [ctypes.c_void_p] * 6
+        tensors = (rows, self.dither, self.first, self.second, self.step, norms)
         make(self.d_in, self.d_sae, self.padded, *(tensor.data_ptr() for tensor in tensors))
-        self.norms, self.rest_norms = upwards(norms), upwards(rests)
-        self.largest_norm = float((self.rest_norms + self.norms).max())
-        self.floor = floors(self.step, self.d_in, self.rest_norms + self.norms)
+        self.norms = upwards(norms)
+        """Of each feature at least its own, and those of what its digits stand for."""
+        self.largest_norm = float(self.norms.max())
+        self.floor = floors(self.step, self.d_in, self.norms)
 
     @property
     def bytes(self) -> int:
         """Memory of the copy, with its norms and the columns that are split off."""
-        vectors = (self.step, self.rest_norms, self.norms, self.floor, self.dither, self.split.columns)
+        vectors = (self.step, self.norms, self.floor, self.dither, self.split.columns)
         return self.first.nbytes + self.second.nbytes + sum(vector.nbytes for vector in vectors)

@@ -32,7 +32,7 @@ struct reader {
     int64_t d_in, d_sae, padded;         /* `padded`: dimensions of the copy, two of them in a byte */
     const uint8_t *first, *second;       /* [d_sae, padded / 2]: digits */
     const double *dither;                /* [padded] */
-    const float *constants;              /* [d_sae, 4]: step, |rest|, |copied|, floor */
+    const float *constants;              /* [d_sae, 3]: step, norm, floor */
     const float *rows;                   /* [d_sae, d_in]: the encoder */
     const float *bias, *threshold;       /* [d_sae] */
     const float *decoder, *decoder_bias; /* [d_sae, d_in], [d_in]; null without */
@@ -62,7 +62,7 @@ struct job {
     int64_t pieces, next;
     const float *x;                      /* [d_in] */
     int64_t count;                       /* of those found */
-    double step, of_rest, of_copied, of_step;
+    double step, of_norm, of_first, of_both; /* `of_...`: what errors have of a feature's norm and step */
     double by_first, by_both;            /* what of the dither and the middle is in a sum of digits */
     double least;                        /* what a feature must be above, whatever its threshold */
     float split[SPLIT];
@@ -113,11 +113,10 @@ struct estimate {
 /* `sum` of the feature's digits by the row, less what of the middle and the dither is in them. */
 SAME struct estimate estimate(const struct job *job, int64_t f, double sum, float split, double of_step) {
     const struct reader *r = job->r;
-    const float *constants = r->constants + 4 * f;
+    const float *constants = r->constants + 3 * f;
     double step = constants[0], bias = r->bias[f];
     struct estimate e = {.pre = sum * (step * job->step) + split + bias};
-    e.error = constants[1] * job->of_rest + constants[2] * job->of_copied + constants[3];
-    e.error += fabs(bias) * r->of_bias + step * of_step;
+    e.error = step * of_step + constants[1] * job->of_norm + constants[2] + fabs(bias) * r->of_bias;
     return e;
 }
 
@@ -137,14 +136,14 @@ SAME void screen_piece(const struct job *job, int64_t piece) {
     for (int64_t f = start; f < stop; f++) {
         ask_for(r->first + f * half + AHEAD, half);
         int32_t sum = dot(r->first + f * half, r->whole, half);
-        if (is_silent(job, f, estimate(job, f, sum - job->by_first, split[f - start], job->of_step))) continue;
+        if (is_silent(job, f, estimate(job, f, sum - job->by_first, split[f - start], job->of_first))) continue;
         sums[open] = sum, features[open++] = (int32_t)f;
     }
     for (int64_t c = 0; c < open; c++) {
         int64_t f = features[c];
         if (c + 1 < open) ask_for(r->second + features[c + 1] * half, half);
         double sum = sums[c] + dot(r->second + f * half, r->whole, half) / 16.0;
-        struct estimate e = estimate(job, f, sum - job->by_both, split[f - start], 0);
+        struct estimate e = estimate(job, f, sum - job->by_both, split[f - start], job->of_both);
         if (is_silent(job, f, e)) continue;
         r->found[start + count] = (int32_t)f;
         r->lowest[start + count] = (float)(e.pre - e.error);
@@ -237,11 +236,10 @@ static int prepare(struct job *job) {
         job->by_first += (MIDDLE - 1.0 / 2 + r->dither[i]) * r->whole[i];
         job->by_both += (MIDDLE - 1.0 / 32 + r->dither[i]) * r->whole[i];
     }
-    double common = r->of_sums * norm;
     job->step = step;
-    job->of_step = SLACK * DITHERED * sqrt(rest);
-    job->of_rest = SLACK * (sqrt(rest) + common);
-    job->of_copied = SLACK * (sqrt(lost) + common);
+    job->of_first = SLACK * DITHERED * sqrt(rest);
+    job->of_both = job->of_first / 16;
+    job->of_norm = SLACK * (sqrt(lost) + r->of_sums * norm);
     return 1;
 }
 
@@ -369,8 +367,8 @@ int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
 
 /* Digits of the features from `start` to `stop`; `digits` has what they mean. */
 static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, const double *restrict dither,
-                         uint8_t *restrict first, uint8_t *restrict second, float *step, double *copied, double *rest) {
-    double largest = 0, by_first = 0, by_both = 0, left = 0;
+                         uint8_t *restrict first, uint8_t *restrict second, float *step, double *norm) {
+    double largest = 0, by_first = 0, by_both = 0, whole = 0;
     int finite = 1;
     for (int64_t i = 0; i < d_in; i++) {
         double size = fabs((double)row[i]);
@@ -393,19 +391,19 @@ static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, 
         double of_both = wide * (one + (two + 1.0 / 2) / 16 - MIDDLE - dither[i]);
         by_first += of_first * of_first;
         by_both += of_both * of_both;
-        left += (row[i] - of_both) * (row[i] - of_both);
+        whole += (double)row[i] * row[i];
     }
     *step = finite ? wide : NAN;
-    *copied = sqrt(by_first > by_both ? by_first : by_both);
-    *rest = sqrt(left);
+    by_first = by_first > by_both ? by_first : by_both;
+    *norm = sqrt(by_first > whole ? by_first : whole);
 }
 
-/* The copy of `rows` [d_sae, d_in] in digits, [d_sae, padded / 2]; of each feature its step, and the norms of what the
- * digits give and of what they leave.
+/* The copy of `rows` [d_sae, d_in] in digits, [d_sae, padded / 2]; of each feature its step, and the largest norm of
+ * what it is, what its first digits give, and what both give.
  */
 void neuroscope_digits(int64_t d_in, int64_t d_sae, int64_t padded, const float *rows, const double *dither,
-                       uint8_t *first, uint8_t *second, float *step, double *copied, double *rest) {
+                       uint8_t *first, uint8_t *second, float *step, double *norm) {
     for (int64_t f = 0; f < d_sae; f++)
         copy_feature(rows + f * d_in, d_in, padded / 2, dither, first + f * padded / 2, second + f * padded / 2,
-                     step + f, copied + f, rest + f);
+                     step + f, norm + f);
 }

@@ -68,7 +68,7 @@ class OneRow:
     def __init__(self, sae: SparseAutoencoder, library: ctypes.CDLL, *, decoder: bool) -> None:
         copy = self.copy = Digits(sae.W_enc.T, library)
         d_sae, d_in, padded = copy.d_sae, copy.d_in, copy.padded
-        constants = (copy.step, copy.rest_norms, copy.norms, copy.floor)
+        constants = (copy.step, copy.norms, copy.floor)
         # After an input norm, what is left unexplained is measured where the norm is undone.
         decodes = decoder and sae.W_dec is not None and sae.b_dec is not None and sae.input_norm == "none"
         read = {
