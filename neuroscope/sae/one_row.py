@@ -63,7 +63,7 @@ class _Fields(ctypes.Structure):
 
 
 class OneRow:
-    """Works on one row [d_in] at a time, contiguous float32 on the CPU; a second caller waits."""
+    """Works on one row [d_in] or [1, d_in] at a time, float32 on the CPU; a second caller waits."""
 
     def __init__(self, sae: SparseAutoencoder, library: ctypes.CDLL, *, decoder: bool) -> None:
         copy = self.copy = Digits(sae.W_enc.T, library)
@@ -115,6 +115,17 @@ class OneRow:
         """Features that were summed for the last row."""
         return int(self._fields.candidates)
 
+    def split_off(self, x: Tensor) -> None:
+        """From now on compute in float32 the dimensions that are largest in `x` [d_in]."""
+        with self._busy:
+            split = self.copy.split
+            split.take(x)
+            self._fields.split = len(split.dimensions)
+            self._fields.dimensions, self._fields.columns = (
+                split.dimensions.data_ptr(),
+                split.columns.data_ptr(),
+            )
+
     def read(self, x: Tensor, most: int) -> Reading | None:
         """What is found in a row that has been through the input norm; with `most` 0 every feature is summed.
 
@@ -122,9 +133,7 @@ class OneRow:
         """
         fields, work = self._fields, self._work
         with self._busy:
-            dimensions, columns = self.copy.split.dimensions, self.copy.split.columns
-            fields.split, fields.threads = len(dimensions), torch.get_num_threads()
-            fields.dimensions, fields.columns = dimensions.data_ptr(), columns.data_ptr()
+            fields.threads = torch.get_num_threads()
             count = self._find(self._address, (x if x.is_contiguous() else x.contiguous()).data_ptr(), most)
             if count < 0:
                 return None

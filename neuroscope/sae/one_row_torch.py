@@ -26,11 +26,16 @@ class OneRowByTorch:
         self._tree = (depth(sae.d_in) + 8) * UNIT  # of a sum in `exact`, and of adding the bias to it
         self._bias = sae.b_enc.abs() * (8 * UNIT)
 
+    def split_off(self, x: Tensor) -> None:
+        """From now on compute in float32 the dimensions that are largest in `x` [d_in]."""
+        self.copy.split.take(x)
+
     def read(self, x: Tensor, most: int) -> Reading | None:
         """What is found in a row that has been through the input norm; with `most` 0 the whole encoder is read.
 
         None where the screen lets more than `most` through, and where x is not finite or sums would overflow.
         """
+        x = x.flatten()
         bound = self.copy.product(x, self._tree) if most else self._whole(x)
         passing = None if bound is None else self._passing(bound)
         if passing is None or (most and len(passing) > most):

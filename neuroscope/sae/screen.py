@@ -55,6 +55,7 @@ class Screen:
             self.one_row = OneRowByTorch(sae)
         else:
             self.one_row = OneRow(sae, compiled, decoder=decoder)
+        self._most = int(sae.d_sae * MOST)
         self._spent = 0
         self._fresh = True
 
@@ -73,27 +74,25 @@ class Screen:
 
         What they leave unexplained only where C decodes. Raises ModelError when it is not finite.
         """
-        row = normed.flatten()
-        reading = self._screened(row) if self.is_used else None
+        reading = self._screened(normed) if self._spent < PATIENCE else None
         if reading is None:
-            reading = self.one_row.read(row, 0)
+            reading = self.one_row.read(normed, 0)
         if reading is not None:
             return reading
-        if not torch.isfinite(row).all():
+        if not torch.isfinite(normed).all():
             raise ModelError(NOT_FINITE)
-        return Reading(sparse(self.sae.encode_normed(row[None]))[0], None)  # sums beyond float32
+        return Reading(sparse(self.sae.encode_normed(normed.reshape(1, -1)))[0], None)  # sums beyond float32
 
     def _screened(self, row: Tensor) -> Reading | None:
         """By the copy; None when too many features pass.
 
         Then other dimensions are split off, for the rows to come and once for this one.
         """
-        most = int(self.sae.d_sae * MOST)
         for attempt in range(2):
             if self._fresh or attempt:
-                self.one_row.copy.split.take(row)
+                self.one_row.split_off(row.flatten())
                 self._fresh = False
-            reading = self.one_row.read(row, most)
+            reading = self.one_row.read(row, self._most)
             if reading is not None:
                 self._spent = max(self._spent - 1, 0)
                 return reading
