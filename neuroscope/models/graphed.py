@@ -60,28 +60,34 @@ class CudaRecorder:
         with torch.cuda.device(self._device):
             self._stream = self._stream or new_stream(self._device)
             self._stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(
-                self._stream
-            ):  # a capture that fails does not go back to the stream before it
-                recording = self._recorded(work)
-            torch.cuda.current_stream().wait_stream(self._stream)
+            try:
+                with torch.cuda.stream(
+                    self._stream
+                ):  # a failed capture does not go back to the stream before it
+                    recording = self._recorded(work)
+            finally:
+                torch.cuda.current_stream().wait_stream(self._stream)
         self._living.add(recording)
         return recording
 
     def _recorded(self, work: Callable[[], None]) -> _Recording:
+        """Other threads may use the device meanwhile. Raises what went wrong first: to end a capture fails then too."""
         for _ in range(WARM_UPS):
             work()
         # a pool can be shared while one of its graphs lives
         pool = next((each.pool for each in self._living), None) or torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
+        graph, first = torch.cuda.CUDAGraph(), None
+        mode = "thread_local"
         try:
-            with torch.cuda.graph(
-                graph, pool=pool, stream=self._stream, capture_error_mode="thread_local"
-            ):  # other threads may use the device meanwhile
-                work()
-        except BaseException:
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream, capture_error_mode=mode):
+                try:
+                    work()
+                except BaseException as error:
+                    first = error
+                    raise
+        except BaseException as error:
             self._leave(graph, pool)
-            raise
+            raise (first or error) from None
         return _Recording(graph, pool)
 
     def _leave(self, graph: Any, pool: Any) -> None:
