@@ -61,9 +61,8 @@ class CudaRecorder:
             self._stream = self._stream or new_stream(self._device)
             self._stream.wait_stream(torch.cuda.current_stream())
             try:
-                with torch.cuda.stream(
-                    self._stream
-                ):  # a failed capture does not go back to the stream before it
+                # around a capture's own: one that fails does not go back to the stream before it
+                with torch.cuda.stream(self._stream):
                     recording = self._recorded(work)
             finally:
                 torch.cuda.current_stream().wait_stream(self._stream)

@@ -232,7 +232,8 @@ def test_a_token_has_the_same_bits_wherever_the_positions_before_it_came_from(lo
     expected = [fresh.forward([token]) for token in ids_of(30, seed=1)]
     used.forward(ids_of(40))
     saved = used.take(0, 40)
-    for token in ids_of(CONTEXT - 50, seed=2):
+    used.rewind(0)
+    for token in ids_of(CONTEXT - 50, seed=2):  # another text, which the buffers have grown for
         used.forward([token])
     for again in range(3):
         used.rewind(0)
@@ -350,9 +351,7 @@ def test_a_recording_that_fails_in_the_middle_of_an_answer_leaves_it_whole(
     """At the second border, when the work has been done once: the position is there once, and the lean step goes on."""
     model, tape = load(name), Tape(fails_at=3, fault=fault)
     graph, own = graph_of(model, tape), own_of(model)
-    graph.forward(
-        ids_of(80)
-    )  # the buffers are large enough from here on: recordings live until they are dropped
+    graph.forward(ids_of(80))  # from here on the buffers are large enough: no recording is dropped for them
     graph.rewind(0)
     assert_the_same(graph, own, ids_of(BORDERS[1]))
     assert graph.decode.way == "CUDA graph"
@@ -365,6 +364,7 @@ def test_a_recording_that_fails_in_the_middle_of_an_answer_leaves_it_whole(
     assert said == [(logging.WARNING, f"decoding: CUDA graphs fail, the lean step goes on: {fault}")]
     recordings = [ref(each) for each in tape.recordings]
     tape.recordings.clear()
+    fault.__traceback__ = None  # what failed is held by this test
     gc.collect()
     assert not any(each() is not None for each in recordings)
     before = graph._cache
