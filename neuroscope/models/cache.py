@@ -29,22 +29,46 @@ class GrowingLayer(DynamicLayer):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.length = 0
+        self.soiled = 0
+        """From here on the buffers hold zeros; between `length` and here, anything."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append the new positions; the keys and values of all positions so far, as views."""
         start, end = self.length, self.length + key_states.shape[-2]
         if not self.is_initialized or end > self.keys.shape[-2]:
-            self.keys = self._grown(self.keys, key_states, end)
-            self.values = self._grown(self.values, value_states, end)
-            self.is_initialized = True
+            self._grow(max(FIRST_CAPACITY, 2 * end), key_states, value_states)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
-        self.length = end
+        self.filled_to(end)
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def _grown(self, full: Tensor | None, new: Tensor, needed: int) -> Tensor:
-        capacity = max(FIRST_CAPACITY, -(-2 * needed // CAPACITY_STEP) * CAPACITY_STEP)
-        grown = new.new_empty(*new.shape[:2], capacity, new.shape[-1])
+    def filled_to(self, end: int) -> None:
+        """Note that the positions before `end` are filled."""
+        self.length = end
+        self.soiled = max(self.soiled, end)
+
+    def reserve(self, width: int) -> None:
+        """Room for `width` positions, with zeros behind those that are filled; some must be.
+
+        For who reads all of the room, and writes the next position without being asked to append it: a weight of zero
+        hides a number, but neither a NaN nor an infinity.
+        """
+        if width > self.keys.shape[-2]:
+            self._grow(width, self.keys, self.values)
+        if self.soiled > self.length:
+            self.keys[:, :, self.length : self.soiled] = 0
+            self.values[:, :, self.length : self.soiled] = 0
+        self.soiled = self.length + 1
+
+    def _grow(self, needed: int, like_keys: Tensor, like_values: Tensor) -> None:
+        """Other buffers, of `needed` positions or some more; both or, where memory is short, neither."""
+        capacity = -(-needed // CAPACITY_STEP) * CAPACITY_STEP
+        grown = self._grown(self.keys, like_keys, capacity), self._grown(self.values, like_values, capacity)
+        self.keys, self.values = grown
+        self.is_initialized, self.soiled = True, capacity
+
+    def _grown(self, full: Tensor | None, like: Tensor, capacity: int) -> Tensor:
+        grown = like.new_empty(*like.shape[:2], capacity, like.shape[-1])
         if full is not None:
             grown[:, :, : self.length] = full[:, :, : self.length]
         return grown

@@ -17,6 +17,7 @@ from neuroscope.models.backend import Forward
 from neuroscope.models.cache import SavedPositions, append, copy_out, make_cache, truncate
 from neuroscope.models.context import context_length
 from neuroscope.models.decode import Choice, choose
+from neuroscope.models.graphed import Recorder, recorder_for
 from neuroscope.models.hooks import residual_after, residual_at
 from neuroscope.models.lean_batch import LeanPass, choose_pass
 
@@ -30,7 +31,15 @@ class TorchBackend:
     The hook is registered for the duration of a forward pass and taken away again.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, layer: int, *, decode: str = "auto") -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        layer: int,
+        *,
+        decode: str = "auto",
+        recorder: Callable[[torch.device], Recorder | None] = recorder_for,
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.layer: int = layer
@@ -44,6 +53,7 @@ class TorchBackend:
         self._cache = make_cache(model.config)
         self._length = 0
         self._decode_mode = decode
+        self._recorder = recorder
         self._decode: Choice | None = None
         self._lean_pass: list[LeanPass | None] = []
         with residual_at(model, layer):  # refuses a layer that is not there
@@ -98,6 +108,7 @@ class TorchBackend:
                 self.context_length,
                 lambda: make_cache(self.model.config),
                 self._forward,
+                self._recorder(self.device),
             )
         return self._decode
 
@@ -130,10 +141,18 @@ class TorchBackend:
     def rewind(self, length: int) -> int:
         """Keep at most `length` cached positions; all of them can be kept, or for recurrent caches none."""
         kept = truncate(self._cache, length) if length > 0 else 0
-        if kept == 0:
+        if kept == 0 and self._keeps_buffers:
+            truncate(self._cache, 0)
+        elif kept == 0:
             self._cache = make_cache(self.model.config)
         self._length = kept
         return kept
+
+    @property
+    def _keeps_buffers(self) -> bool:
+        """Whether the cache is only emptied: what runs single tokens may know its memory."""
+        step = None if self._decode is None else self._decode.step
+        return step is not None and step.keeps_buffers and step.fits(self._cache)
 
     @torch.inference_mode()
     def take(self, start: int, stop: int) -> SavedPositions | None:

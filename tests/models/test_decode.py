@@ -286,7 +286,7 @@ def test_the_first_kernel_that_gives_the_models_numbers_is_used_whatever_others_
 
 
 def test_a_mode_that_is_not_known_is_refused(load: Load) -> None:
-    with pytest.raises(ModelError, match=r"decode 'fast' is not known\. Use auto, lean, model"):
+    with pytest.raises(ModelError, match=r"decode 'fast' is not known\. Use auto, graph, lean, model"):
         _ = TorchBackend(load("llama"), None, LAYER, decode="fast").decode
 
 
