@@ -14,6 +14,7 @@ from neuroscope.errors import ModelError
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, fvu, sparse
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.sae.one_row import OneRow
+from neuroscope.sae.one_transfer import read_one
 from neuroscope.sae.screen import screen_of
 
 
@@ -40,6 +41,8 @@ class FeatureReader:
         """What reads a row without anything around it; on the way there each operation of torch would take 20 us."""
         self._least = sae.threshold.clamp_min(0).numpy() if sae.device.type == "cpu" else None
         """Pre-activations [d_sae] of silent features at most; None where rows are not read one by one."""
+        self._at_once = sae.device.type != "cpu"
+        """Whether a single row's features come in one transfer."""
         self.clock = Clock()
 
     def read(self, residual: Tensor) -> list[Reading]:
@@ -59,7 +62,11 @@ class FeatureReader:
     def _read(self, residual: Tensor) -> list[Reading]:
         if residual.device != self.sae.device:
             residual = residual.to(self.sae.device)
-        if self._least is not None and len(residual) == 1:
+        if self._at_once and len(residual) == 1:
+            reading = read_one(self.sae, residual, decoder=self.decoder)
+            if reading is not None:
+                return [reading]
+        elif self._least is not None and len(residual) == 1:
             return [self._read_one(residual if residual.dtype == torch.float32 else residual.float())]
         if not torch.isfinite(residual).all():
             raise ModelError(NOT_FINITE)
