@@ -85,6 +85,9 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stop for stop in stops if stop)
 
+    def __bool__(self) -> bool:
+        return bool(self._stops)
+
     def find(self, text: str) -> int | None:
         """Start of the stop string that is complete first, wherever tokens end; None without one."""
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
@@ -114,6 +117,8 @@ class TextGate(Generic[Item]):
 
     def push(self, item: Item, text: str, *, inside_character: bool = False) -> list[tuple[Item, str]]:
         """Add an item; those that pass now, each with its final text."""
+        if not (self._waiting or inside_character or self._stops):
+            return [(item, text)]
         self._waiting.append((item, text))
         joined = "".join(waiting for _, waiting in self._waiting)
         stop = self._stops.find(joined)

@@ -9,8 +9,8 @@ UNIT = 2.0**-24
 """Largest relative error of one float32 rounding."""
 SLACK = 1.001
 """Covers that the bounds themselves are computed in float32."""
-SPLIT = 16
-"""Dimensions taken out of the copy's product: 1 MB of float32 for 16,384 features."""
+SPLIT = 8
+"""Dimensions taken out of the copy's product: half a megabyte of float32 for 16,384 features."""
 _SMALLEST = 2.0**-124
 """What products that underflow can be off by, each, with room."""
 

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SPLIT 16     /* as in `bounds` */
+#define SPLIT 8      /* as in `bounds` */
 #define SLACK 1.001  /* as in `bounds` */
 #define MIDDLE 7.5   /* of a weight in steps from its first digit; as in `digits` */
 #define DITHERED 3.0 /* as in `digits` */
@@ -161,7 +161,7 @@ SAME void sums_piece(const struct job *job, int64_t piece) {
     int64_t start = job->count * piece / job->pieces, stop = job->count * (piece + 1) / job->pieces;
     for (int64_t c = start; c < stop; c++) {
         const float *restrict row = r->rows + r->found[c] * r->d_in;
-        if (c + 1 < stop) ask_for(r->rows + r->found[c + 1] * r->d_in, 4 * r->d_in < 1024 ? 4 * r->d_in : 1024);
+        if (c + 1 < stop) ask_for(r->rows + r->found[c + 1] * r->d_in, 4 * r->d_in);
         for (int64_t i = 0; i < r->d_in; i++) lower[i] = row[i] * x[i];
         for (int64_t length = r->d_in; length > 1;) {
             int64_t half = length / 2;
@@ -181,6 +181,7 @@ SAME void decode_piece(const struct job *job, int64_t piece) {
     for (int64_t c = 0; c < job->count; c++) {
         const float *restrict row = r->decoder + r->found[c] * r->d_in;
         float value = r->values[c];
+        if (c + 1 < job->count) ask_for(r->decoder + r->found[c + 1] * r->d_in + start, 4 * (stop - start));
         for (int64_t i = start; i < stop; i++) out[i] += value * row[i];
     }
     for (int64_t i = start; i < stop; i++) out[i] += r->decoder_bias[i];
