@@ -1,6 +1,6 @@
 """Decoding on a GPU at Gemma 2 2B's real shape, random weights in bfloat16 with an SAE of 16,384 features.
 
-python bench/gpu.py
+python -m bench.gpu
 
 One line of JSON for each way to run a token and each length of text before it: milliseconds a token with and without
 the SAE, and how far logits and residual are from the model's own pass over the same tokens.
@@ -37,8 +37,9 @@ def main() -> None:
         )
     model: Any = random_gemma()
     sae = random_sae(TorchBackend(model, None, LAYER))
-    model = model.to(chosen.device)
-    reader = FeatureReader(sae.to(torch.device(chosen.device)))
+    for name in ("W_enc", "b_enc", "threshold", "W_dec", "b_dec"):
+        setattr(sae, name, getattr(sae, name).to(chosen.device))
+    model, reader = model.to(chosen.device), FeatureReader(sae)
     for before in chosen.before:
         expected: list[Any] = []
         for way in ("model", *(way for way in chosen.ways if way != "model")):
