@@ -1,4 +1,4 @@
-"""One row's features where the SAE is on a GPU: they come to the host in one transfer.
+"""One row's features where the SAE is on a CUDA device: they come to the host in one transfer.
 
 To ask a device for a number is to wait for all that it was given before, and nothing is launched meanwhile. So nothing
 is asked until everything is there: the largest activations with their features, how many there are, what they leave

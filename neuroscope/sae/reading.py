@@ -41,8 +41,8 @@ class FeatureReader:
         """What reads a row without anything around it; on the way there each operation of torch would take 20 us."""
         self._least = sae.threshold.clamp_min(0).numpy() if sae.device.type == "cpu" else None
         """Pre-activations [d_sae] of silent features at most; None where rows are not read one by one."""
-        self._at_once = sae.device.type != "cpu"
-        """Whether a single row's features come in one transfer."""
+        self._at_once = sae.device.type == "cuda"
+        """Whether a single row's features come in one transfer. Others than CUDA have not all of its operations."""
         self.clock = Clock()
 
     def read(self, residual: Tensor) -> list[Reading]:
