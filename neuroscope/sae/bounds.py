@@ -9,6 +9,8 @@ UNIT = 2.0**-24
 """Largest relative error of one float32 rounding."""
 SLACK = 1.001
 """Covers that the bounds themselves are computed in float32."""
+LARGEST = 1e37
+"""Of a row's norm times a feature's: larger sums may overflow, and are not bounded."""
 SPLIT = 8
 """Dimensions taken out of the copy's product: half a megabyte of float32 for 16,384 features."""
 _SMALLEST = 2.0**-124

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from neuroscope.sae import large_pages
-from neuroscope.sae.bounds import SLACK, SPLIT, UNIT, Split, floors, upwards
+from neuroscope.sae.bounds import LARGEST, SLACK, SPLIT, UNIT, Split, floors, upwards
 
 MULTIPLE = 64
 """Sides of the copy; torch's kernel reads past the end of others."""
@@ -75,7 +75,7 @@ class Int8Rows:
             split = x[dimensions] @ self.split.columns
         read = rest.to(torch.bfloat16)
         norm, rest_norm, lost_norm, read_norm = (_norm(v) for v in (x, rest, rest - read, read))
-        if not (math.isfinite(read_norm) and norm * self.largest_norm < 1e37):
+        if not (math.isfinite(read_norm) and norm * self.largest_norm < LARGEST):
             return None
         padded = torch.nn.functional.pad(read, (0, self.quantised.shape[1] - self.d_in))
         values = torch._weight_int8pack_mm(padded[None], self.quantised, self.scale)[0, : self.d_sae].float()

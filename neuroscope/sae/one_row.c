@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define SPLIT 8      /* as in `bounds` */
+#define LARGEST 1e37 /* as in `bounds` */
 #define SLACK 1.001  /* as in `bounds` */
 #define MIDDLE 7.5   /* of a weight in steps from its first digit; as in `digits` */
 #define DITHERED 3.0 /* as in `digits` */
@@ -221,7 +222,7 @@ static int prepare(struct job *job) {
         largest = size > largest ? size : largest;
     }
     norm = sqrt(norm);
-    if (!(norm * r->largest_norm < 1e37)) return 0;
+    if (!(norm * r->largest_norm < LARGEST)) return 0;
     double step = largest / 32767 > l1 / MOST_L1 ? largest / 32767 : l1 / MOST_L1;
     double steps = step > 0 ? 1 / step : 0;
     for (int64_t i = 0; i < r->d_in; i++) {
@@ -366,7 +367,7 @@ int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
     return count;
 }
 
-/* Digits of the features from `start` to `stop`; `digits` has what they mean. */
+/* The digits of one feature; the module `digits` has what they mean. */
 static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, const double *restrict dither,
                          uint8_t *restrict first, uint8_t *restrict second, float *step, double *norm) {
     double largest = 0, by_first = 0, by_both = 0, whole = 0;

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from neuroscope.errors import ModelError
 from neuroscope.native import compiled
 from neuroscope.sae.autoencoder import Reading, SparseActs, SparseAutoencoder
 from neuroscope.sae.bounds import SPLIT, UNIT
@@ -102,7 +103,7 @@ class OneRow:
         fields.of_bias = 8 * UNIT
         fields.k = sae.k or 0
         fields.team = _team()
-        self._read = read, library  # kept, as C has their addresses
+        self._kept = read, library  # kept, as C has their addresses
         self._find = library.neuroscope_read
         self._find.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
         self._find.restype = ctypes.c_int64
@@ -130,11 +131,18 @@ class OneRow:
         """What is found in a row that has been through the input norm; with `most` 0 every feature is summed.
 
         None where the screen lets more than `most` through, and where x is not finite or sums would overflow.
+        Raises ModelError for a row that is not the SAE's.
         """
         fields, work = self._fields, self._work
+        row = x.contiguous()  # a name, so that it is there until C has read it
+        if row.numel() != self.copy.d_in or row.dtype != torch.float32 or not row.is_cpu:
+            raise ModelError(
+                f"A residual of {row.numel()} numbers ({row.dtype}, {row.device}) came to an SAE that reads "
+                f"{self.copy.d_in} of float32 on the CPU."
+            )
         with self._busy:
             fields.threads = torch.get_num_threads()
-            count = self._find(self._address, (x if x.is_contiguous() else x.contiguous()).data_ptr(), most)
+            count = self._find(self._address, row.data_ptr(), most)
             if count < 0:
                 return None
             acts = SparseActs(work["found"][:count].copy(), work["values"][:count].copy())

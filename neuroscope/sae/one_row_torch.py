@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuroscope.sae.autoencoder import Reading, SparseAutoencoder
-from neuroscope.sae.bounds import SLACK, UNIT
+from neuroscope.sae.bounds import LARGEST, SLACK, UNIT
 from neuroscope.sae.exact import depth, features_of
 from neuroscope.sae.int8_rows import Bound, Int8Rows
 
@@ -46,7 +46,7 @@ class OneRowByTorch:
     def _whole(self, x: Tensor) -> Bound | None:
         """By the float32 encoder, whose bound is so narrow that few others than active features pass."""
         norm = float(x.double().norm())
-        if not norm * self.copy.largest_norm < 1e37:
+        if not norm * self.copy.largest_norm < LARGEST:
             return None
         rounding = SLACK * norm * (self._tree + (self.sae.d_in + 16) * UNIT)
         errors = (self.copy.rest_norms + self.copy.norms).mul_(rounding).add_(self.copy.floor)

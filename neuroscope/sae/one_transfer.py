@@ -16,16 +16,16 @@ from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAu
 from neuroscope.sae.norms import INPUT_NORMS
 
 MOST = 512
-"""Active features that are transferred; a token has some 70."""
+"""Active features that are transferred at first; a token has some 70."""
 _HEAD = 3
 
 
-def read_one(sae: SparseAutoencoder, residual: Tensor, *, decoder: bool) -> Reading | None:
+def read_one(sae: SparseAutoencoder, residual: Tensor, most: int, *, decoder: bool) -> Reading | None:
     """The features of one row [1, d_in] on the SAE's device, with `decoder` what they leave unexplained.
 
-    None where more than MOST are active. Raises ModelError when the row is not finite.
+    None where more than `most` are active. Raises ModelError when the row is not finite.
     """
-    found = packed(sae, residual, decoder=decoder).cpu().numpy()
+    found = packed(sae, residual, most, decoder=decoder).cpu().numpy()
     is_finite, count, unexplained = found[:_HEAD].view(np.float32).tolist()
     if not is_finite:
         raise ModelError(NOT_FINITE)
@@ -37,16 +37,16 @@ def read_one(sae: SparseAutoencoder, residual: Tensor, *, decoder: bool) -> Read
     return Reading(SparseActs(features[order], values[order]), unexplained if decoder else None)
 
 
-def packed(sae: SparseAutoencoder, residual: Tensor, *, decoder: bool) -> Tensor:
+def packed(sae: SparseAutoencoder, residual: Tensor, most: int, *, decoder: bool) -> Tensor:
     """All of `read_one` as int32 on the device, floats by their bits: no number is asked for on the way.
 
-    Whether the row is finite, the number of active features and the share unexplained; the MOST largest activations,
+    Whether the row is finite, the number of active features and the share unexplained; the `most` largest activations,
     zero behind the last active one; and their features.
     """
     x = residual.float()
     normed, undo = INPUT_NORMS[sae.input_norm](x)
     acts = sae.encode_normed(normed)[0]
-    values, features = acts.topk(min(MOST, sae.d_sae))
+    values, features = acts.topk(min(most, sae.d_sae))
     head = [torch.isfinite(x).all().float(), (acts != 0).sum().float()]
     if decoder:
         assert sae.W_dec is not None

@@ -14,7 +14,7 @@ from neuroscope.errors import ModelError
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, fvu, sparse
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.sae.one_row import OneRow
-from neuroscope.sae.one_transfer import read_one
+from neuroscope.sae.one_transfer import MOST, read_one
 from neuroscope.sae.screen import screen_of
 
 
@@ -43,6 +43,7 @@ class FeatureReader:
         """Pre-activations [d_sae] of silent features at most; None where rows are not read one by one."""
         self._at_once = sae.device.type == "cuda"
         """Whether a single row's features come in one transfer. Others than CUDA have not all of its operations."""
+        self._most = max(MOST, sae.k or 0)
         self.clock = Clock()
 
     def read(self, residual: Tensor) -> list[Reading]:
@@ -63,9 +64,10 @@ class FeatureReader:
         if residual.device != self.sae.device:
             residual = residual.to(self.sae.device)
         if self._at_once and len(residual) == 1:
-            reading = read_one(self.sae, residual, decoder=self.decoder)
+            reading = read_one(self.sae, residual, self._most, decoder=self.decoder)
             if reading is not None:
                 return [reading]
+            self._most *= 2  # as others to come may need
         elif self._least is not None and len(residual) == 1:
             return [self._read_one(residual if residual.dtype == torch.float32 else residual.float())]
         if not torch.isfinite(residual).all():

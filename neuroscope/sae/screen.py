@@ -25,6 +25,7 @@ from torch import Tensor
 from neuroscope.errors import ModelError
 from neuroscope.sae import large_pages
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, sparse
+from neuroscope.sae.bounds import LARGEST
 from neuroscope.sae.exact import features_of
 from neuroscope.sae.one_row import WIDEST, OneRow, library
 from neuroscope.sae.one_row_torch import OneRowByTorch, keeps_bound
@@ -84,12 +85,14 @@ class Screen:
         return Reading(sparse(self.sae.encode_normed(normed.reshape(1, -1)))[0], None)  # sums beyond float32
 
     def _screened(self, row: Tensor) -> Reading | None:
-        """By the copy; None when too many features pass.
+        """By the copy; None when too many features pass, or the row has no bound.
 
-        Then other dimensions are split off, for the rows to come and once for this one.
+        With too many, other dimensions are split off, for the rows to come and once for this one.
         """
         for attempt in range(2):
             if self._fresh or attempt:
+                if not float(row.double().norm()) * self.one_row.copy.largest_norm < LARGEST:
+                    return None  # says nothing of the rows to come
                 self.one_row.split_off(row.flatten())
                 self._fresh = False
             reading = self.one_row.read(row, self._most)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from neuroscope.errors import ModelError
-from neuroscope.sae import SparseAutoencoder, one_transfer
+from neuroscope.sae import SparseAutoencoder
 from neuroscope.sae.autoencoder import Reading
 from neuroscope.sae.norms import INPUT_NORMS
-from neuroscope.sae.one_transfer import packed, read_one
+from neuroscope.sae.one_transfer import MOST, packed, read_one
 from neuroscope.sae.reading import FeatureReader
 from tests.fakes.recorders import FROM_OR_TO_HOST, Tape
 
@@ -44,14 +44,14 @@ def test_one_transfer_brings_what_several_steps_find(norm: str, k: int | None, t
     reader = FeatureReader(sae)
     reader._least = None  # row by row it would read as a processor does
     for row in torch.randn(8, 1, D_IN):
-        assert same(read_one(sae, row, decoder=True), reader.read(row)[0])
-        found = read_one(sae, row.bfloat16(), decoder=False)
+        assert same(read_one(sae, row, D_SAE, decoder=True), reader.read(row)[0])
+        found = read_one(sae, row.bfloat16(), D_SAE, decoder=False)
         assert found is not None
         assert found.fvu is None
         assert found.acts.indices.dtype == np.int32
 
 
-def test_a_reader_of_another_device_takes_it_for_single_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_another_device_takes_it_for_single_rows() -> None:
     sae = made()
     reader = FeatureReader(sae)
     rows = torch.randn(3, D_IN)
@@ -60,9 +60,13 @@ def test_a_reader_of_another_device_takes_it_for_single_rows(monkeypatch: pytest
     assert [
         same(reader.read(row[None])[0], known) for row, known in zip(rows, expected, strict=True)
     ] == 3 * [True]
-    monkeypatch.setattr(one_transfer, "MOST", 5)  # fewer than are active: then in several steps
-    assert read_one(sae, rows[:1], decoder=True) is None
-    assert same(reader.read(rows[:1])[0], expected[0])
+    reader._most = 5  # fewer than are active: then in several steps, until there is room
+    assert read_one(sae, rows[:1], 5, decoder=True) is None
+    for _ in range(10):
+        assert same(reader.read(rows[:1])[0], expected[0])
+    assert same(read_one(sae, rows[:1], reader._most, decoder=True), expected[0])
+    assert reader._most < 2 * D_SAE
+    assert FeatureReader(made(k=600))._most == 600
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -70,14 +74,14 @@ def test_a_row_that_is_not_finite_is_refused(bad: float) -> None:
     row = torch.zeros(1, D_IN)
     row[0, 3] = bad
     with pytest.raises(ModelError, match="not finite"):
-        read_one(made(), row, decoder=True)
+        read_one(made(), row, MOST, decoder=True)
 
 
 @pytest.mark.parametrize("decoder", [True, False])
 def test_nothing_is_asked_of_the_device_on_the_way(decoder: bool) -> None:
     sae, row, tape = made(input_norm="rms"), torch.randn(1, D_IN), Tape()
     results: list[torch.Tensor] = []
-    tape.record(lambda: results.append(packed(sae, row, decoder=decoder)))
+    tape.record(lambda: results.append(packed(sae, row, MOST, decoder=decoder)))
     assert len(results) == 1
     names = tape.recordings[0].names
     assert "aten::topk" in names

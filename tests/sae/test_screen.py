@@ -394,6 +394,37 @@ def test_a_row_that_is_not_finite_is_refused(make: Maker, bad: float) -> None:
         make(plain(64, 256)).read(x)
 
 
+def test_rows_that_have_no_bound_do_not_end_the_screen(make: Maker) -> None:
+    sae = plain(256, 2048)
+    used = make(sae)
+    for bad in (float("nan"), float("inf")):
+        for _ in range(20):
+            with pytest.raises(ModelError, match="not finite"):
+                used.read(torch.full((256,), bad))
+    for _ in range(20):
+        used.read(torch.full((256,), 1e37))
+    assert used.is_used
+    x = torch.randn(256)
+    assert same(found(used, x), whole(sae, x))
+    assert 0 < used.candidates <= 2048 / 16
+
+
+def test_a_row_that_lies_apart_in_memory_is_read_as_it_is(make: Maker) -> None:
+    sae = plain(256, 2048)
+    used = make(sae)
+    for pairs in torch.randn(50, 256, 2):
+        expected = whole(sae, pairs[:, 0].clone())
+        assert same(found(used, pairs[:, 0]), expected)
+
+
+@pytest.mark.parametrize("row", [torch.randn(100), torch.randn(300), torch.randn(256).double()])
+def test_a_row_that_is_not_the_saes_is_refused_before_c_reads_it(row: Tensor) -> None:
+    used = Screen(plain(256, 2048), in_c())
+    used.read(torch.randn(256))
+    with pytest.raises(ModelError, match="came to an SAE that reads 256"):
+        used.read(row)
+
+
 @pytest.mark.usefixtures("any_number_passes")
 def test_more_threads_find_the_same_and_callers_wait_for_each_other() -> None:
     sae = plain(300, 5000, k=40)
