@@ -30,6 +30,9 @@ from neuroscope.models.lean_layers import LeanLayer
 FIRST_WIDTH = 256
 """Positions that attention reads at first; twice as many each time they are full."""
 
+KEPT = 2048
+"""Positions of an emptied cache at most that is used again; a larger one is given back, and its graphs with it."""
+
 WARM_UPS = 2
 """Runs before a recording: libraries allocate and choose their kernels at the first."""
 
@@ -149,10 +152,11 @@ class GraphStep:
         """In a word or two."""
         return self._lean.way if self._failed else "CUDA graph"
 
-    @property
-    def keeps_buffers(self) -> bool:
-        """Whether an emptied cache is to be used again, with its memory."""
-        return not self._failed
+    def keeps(self, cache: Cache) -> bool:
+        """Whether `cache` is to be used again with its memory, once it is emptied; one long text shall not hold it."""
+        return not self._failed and all(
+            not kept.is_initialized or kept.keys.shape[-2] <= KEPT for kept in cache.layers
+        )
 
     def fits(self, cache: Cache) -> bool:
         return self._lean.fits(cache)
@@ -168,6 +172,7 @@ class GraphStep:
             except FAULTS as error:
                 self._failed = True
                 self._graphs.clear()
+                self._fixed.clear()
                 log.warning("decoding: CUDA graphs fail, the lean step goes on: %s", error)
         return self._lean.run(token, position, cache)
 

@@ -29,7 +29,7 @@ FAULTS = (ModelError, RuntimeError, AttributeError, TypeError)
 """What is raised where the parts of a model behave otherwise than was expected of them."""
 
 Rows = dict[str, tuple[Tensor, Tensor]]
-"""Of each rotary table, the cosines and sines [1, turned] of one position."""
+"""Of each rotary table, cosines and sines [1, turned] of one position, or [positions, turned]."""
 
 Look = Callable[[LeanLayer, Tensor, Tensor, Tensor], Tensor]
 """What a layer's queries find, as [1, all], in the keys and values so far and the new ones, each [heads, head_dim]."""
@@ -37,9 +37,6 @@ Look = Callable[[LeanLayer, Tensor, Tensor, Tensor], Tensor]
 
 class LeanStep:
     """Raises NotLeanError when something of `model` is not known: another class of layer, norm or rotary embedding."""
-
-    keeps_buffers = False
-    """Whether an emptied cache is to be used again, with its memory."""
 
     def __init__(self, model: Any, layer: int, context_length: int, kernel: Kernel) -> None:
         owner: Any = decoder(model)
@@ -81,6 +78,10 @@ class LeanStep:
         return all(isinstance(one, GrowingLayer) for one in cache.layers) and not any(
             map(hooked, self._modules)
         )
+
+    def keeps(self, cache: Cache) -> bool:
+        """Whether `cache` is to be used again with its memory, once it is emptied."""
+        return False
 
     def run(self, token: int, position: int, cache: Cache) -> tuple[Tensor, Tensor]:
         """Append `token` to `cache`: logits [vocab] float32 and the residual [1, d_model] at the hooked layer."""

@@ -152,7 +152,7 @@ class TorchBackend:
     def _keeps_buffers(self) -> bool:
         """Whether the cache is only emptied: what runs single tokens may know its memory."""
         step = None if self._decode is None else self._decode.step
-        return step is not None and step.keeps_buffers and step.fits(self._cache)
+        return step is not None and step.fits(self._cache) and step.keeps(self._cache)
 
     @torch.inference_mode()
     def take(self, start: int, stop: int) -> SavedPositions | None:

@@ -280,6 +280,22 @@ def test_recordings_are_used_by_the_next_conversation(load: Load) -> None:
     assert third == 0
 
 
+def test_a_long_conversations_memory_is_given_back(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphed, "KEPT", BORDERS[1])
+    graph, own = graph_of(load("llama"), Tape()), own_of(load("llama"))
+    graph.rewind(0)
+    for length, is_kept in ((3, True), (BORDERS[2], False), (3, True)):
+        for backend in (graph, own):
+            backend.rewind(0)
+        for token in ids_of(length):
+            found, expected = graph.forward([token]), own.forward([token])
+            assert distance(found.logits, expected.logits) < TOLERANCE["float32"]
+        held = graph._cache
+        graph.rewind(0)
+        assert (graph._cache is held) is is_kept
+    assert graph.decoding == "CUDA graph"
+
+
 def test_a_step_serves_several_caches_in_turn(load: Load) -> None:
     model, tape = load("gemma2"), Tape()
     step = step_of(model, tape)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fakes.recorders import FROM_OR_TO_HOST, Tape
 
 from neuroscope.errors import ModelError
 from neuroscope.sae import SparseAutoencoder
@@ -14,7 +15,6 @@ from neuroscope.sae.autoencoder import Reading
 from neuroscope.sae.norms import INPUT_NORMS
 from neuroscope.sae.one_transfer import MOST, packed, read_one
 from neuroscope.sae.reading import FeatureReader
-from tests.fakes.recorders import FROM_OR_TO_HOST, Tape
 
 D_IN, D_SAE = 24, 700
 
