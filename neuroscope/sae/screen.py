@@ -1,11 +1,11 @@
 """Finds one row's features by reading an eighth of the encoder: the rest is known to be silent.
 
-A copy of few bits gives every pre-activation within a bound. Features that cannot pass their threshold by it are done
-with; the others, some hundreds of 16k, are computed in float32 from the encoder itself (`exact`), all in the same order
-of additions wherever they are computed. So what is active, and how strongly, does not depend on the screen: it is what
-`exact.features_of` gives for all features. `SparseAutoencoder.encode` gives the same up to the rounding of its matrix
-product: values differ in the last bits, and a feature whose pre-activation is closer to its threshold than that
-rounding may be on the other side there.
+A copy of few bits gives every pre-activation within a bound, in C but for a chance of 7e-24 (`digits`). Features that
+cannot pass their threshold by it are done with; the others, some hundreds of 16k, are computed in float32 from the
+encoder itself (`exact`), all in the same order of additions wherever they are computed. So what is active, and how
+strongly, does not depend on the screen: it is what `exact.features_of` gives for all features.
+`SparseAutoencoder.encode` gives the same up to the rounding of its matrix product: values differ in the last bits, and
+a feature whose pre-activation is closer to its threshold than that rounding may be on the other side there.
 
 One row on the CPU only. Of many rows every weight is used often once it is read. On a GPU this is not done: there
 W_enc of 16k features is read in about the time that it takes to start the screen's dozen kernels.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fakes.families import CONTEXT, FAMILIES, VOCABULARY, WINDOW, save_family
+from fakes.steps import Load, assert_the_same, distance, ids_of, loading
 from torch import Tensor, nn
 
 from neuroscope import settings, sources
@@ -24,7 +24,6 @@ from neuroscope.models.quantization import pack_linear_layers
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import load_sae
 
-Load = Callable[..., Any]
 TOLERANCE = {"float32": 2e-5, "bfloat16": 0.16}
 """Largest distance of two ways, as a share of the length: roundings only, of all positions before in bfloat16, which
 weights ten times a trained model's enlarge. A mistake in a mask or a position costs 0.3 and more.
@@ -46,38 +45,12 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
-    """A fresh model of a family, through the real loading."""
-
-    @cache
-    def saved(name: str) -> Path:
-        return save_family(name, tmp_path_factory.mktemp(name))
-
-    return lambda name, dtype="float32": load_model(saved(name), device="cpu", dtype=dtype)[0]
-
-
-def ids_of(length: int, seed: int = 0) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = torch.randint(10, VOCABULARY, (length,), generator=generator).tolist()
-    return ids
+    return loading(tmp_path_factory)
 
 
 def both(model: Any) -> tuple[TorchBackend, TorchBackend]:
     """The model decoded by the lean step, and by its own pass."""
     return tuple(TorchBackend(model, None, LAYER, decode=mode) for mode in ("lean", "model"))  # type: ignore[return-value]
-
-
-def distance(found: Tensor, expected: Tensor) -> float:
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
-
-
-def assert_the_same(lean: TorchBackend, own: TorchBackend, ids: list[int], tolerance: float) -> None:
-    for token in ids:
-        found, expected = lean.forward([token]), own.forward([token])
-        assert distance(found.residual, expected.residual) < tolerance
-        assert distance(found.logits, expected.logits) < tolerance
-        assert found.logits.dtype == torch.float32
 
 
 @dtypes

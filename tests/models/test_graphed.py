@@ -10,15 +10,15 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import ref
 
 import pytest
 import torch
-from fakes.families import CONTEXT, FAMILIES, VOCABULARY, WINDOW, save_family
+from fakes.families import CONTEXT, FAMILIES, WINDOW
 from fakes.recorders import FROM_OR_TO_HOST, Eager, Tape
+from fakes.steps import Load, assert_the_same, distance, ids_of, loading
 from torch import Tensor, nn
 
 from neuroscope.engine import Engine
@@ -36,7 +36,6 @@ from neuroscope.models.token_ids import TokenIds
 from neuroscope.models.torch_backend import TorchBackend
 from neuroscope.sae import SparseAutoencoder
 
-Load = Callable[..., Any]
 TOLERANCE = {"float32": 2e-5, "bfloat16": 0.16}
 """Largest distance of two ways, as a share of the length; a mistake in a mask or a position costs 0.3 and more."""
 LAYER = 2
@@ -65,11 +64,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory: pytest.TempPathFactory) -> Load:
-    @cache
-    def saved(name: str) -> Path:
-        return save_family(name, tmp_path_factory.mktemp(name))
-
-    return lambda name, dtype="float32": load_model(saved(name), device="cpu", dtype=dtype)[0]
+    return loading(tmp_path_factory)
 
 
 @pytest.fixture
@@ -98,12 +93,6 @@ class SlowTape(Tape):
         return slowly
 
 
-def ids_of(length: int, seed: int = 0) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = torch.randint(10, VOCABULARY, (length,), generator=generator).tolist()
-    return ids
-
-
 def graph_of(model: Any, tape: Tape | None = None) -> TorchBackend:
     backend = TorchBackend(model, None, LAYER, decode="graph", recorder=tape or Tape())
     assert backend.decode.way == "CUDA graph"
@@ -117,20 +106,6 @@ def own_of(model: Any) -> TorchBackend:
 def step_of(model: Any, tape: Tape) -> GraphStep:
     (kernel,) = decode.kernels(torch.device("meta"), torch.float32)
     return GraphStep(LeanStep(model, LAYER, CONTEXT, kernel), CONTEXT, tape)
-
-
-def distance(found: Tensor, expected: Tensor) -> float:
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype
-    return float((found.double() - expected.double()).norm() / expected.double().norm())
-
-
-def assert_the_same(graph: TorchBackend, own: TorchBackend, ids: list[int], tolerance: float = 2e-5) -> None:
-    for token in ids:
-        found, expected = graph.forward([token]), own.forward([token])
-        assert distance(found.residual, expected.residual) < tolerance
-        assert distance(found.logits, expected.logits) < tolerance
-        assert found.logits.dtype == torch.float32
 
 
 def assert_equal(found: Any, expected: Any) -> None:
