@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from neuroscope.cli.flags import as_json
 from neuroscope.cli.output import human_bytes, print_json, show
-from neuroscope.cli.terminal import visible
+from neuroscope.cli.terminal import can_ask, confirm, visible
 from neuroscope.errors import NeuroscopeError, SourceError
 
 if TYPE_CHECKING:
@@ -135,11 +134,11 @@ def _tell(entries: Sequence[Entry], kept: dict[str, str]) -> None:
 
 
 def _ask(entries: Sequence[Entry]) -> None:
-    """Raises UsageError where nobody can answer, Abort when the answer is no."""
-    if not sys.stdin.isatty() or not sys.stderr.isatty():
+    """Raises UsageError where nobody can answer, Exit when the answer is no, Abort on Ctrl-C."""
+    if not can_ask():
         raise click.UsageError("Nobody can be asked here: add --yes to remove, or --dry-run to look.")
     size = human_bytes(sum(entry.size for entry in entries))
-    if not click.confirm(f"Remove {len(entries)} entries, {size}?", err=True):
+    if not confirm(f"Remove {len(entries)} entries, {size}?"):
         click.echo("Nothing was removed.", err=True)
         raise click.exceptions.Exit(1)
 

@@ -12,7 +12,7 @@ import click
 from neuroscope.cli.flags import as_json, overrides, with_pairing
 from neuroscope.cli.output import fitted, human_bytes, print_json, show, show_record
 from neuroscope.cli.recorded import read_named, sessions_of
-from neuroscope.cli.terminal import columns_here, echo, is_terminal, visible, wrap
+from neuroscope.cli.terminal import can_ask, columns_here, confirm, echo, visible, wrap
 
 if TYPE_CHECKING:
     from neuroscope.recording import Recording
@@ -139,11 +139,13 @@ def delete_sessions(names: Sequence[str], yes: bool, **flags: Any) -> None:
     kept = sessions_of(settings.load(overrides=overrides(flags)))
     titles = {name: _title(kept, name) for name in names}
     if not yes:
-        if not (sys.stdin is not None and sys.stdin.isatty() and is_terminal()):
+        if not can_ask():
             raise click.UsageError("There is nobody to ask whether to delete; say --yes.")
         for name, title in titles.items():
-            echo(f"{name}  {visible(title)}")
-        click.confirm(f"Delete {len(titles)} recording(s) for good?", abort=True)
+            click.echo(f"{name}  {visible(title)}", err=True)
+        if not confirm(f"Delete {len(titles)} recording(s) for good?"):
+            click.echo("Nothing was deleted.", err=True)
+            raise click.exceptions.Exit(1)
     for name in titles:
         for note in kept.delete(name):
             click.echo(f"neuroscope: {visible(note)}", err=True)

@@ -7,6 +7,7 @@ beside them or change the window's title.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sys
 import unicodedata
@@ -18,6 +19,8 @@ ELLIPSIS = "…"
 NARROWEST = 40
 UNKNOWN_WIDTH = 100
 """Columns where there is no terminal to ask."""
+LOOK_SECONDS = 0.1
+"""How long a Ctrl-C at a question may wait at most."""
 
 _NAMED = {"\n": "↵", "\t": "⇥", "\x7f": "␡"}
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
@@ -123,3 +126,23 @@ def echo(text: str) -> None:
     """Writes a line to stdout; what its encoding lacks is written as an escape instead of ending the command."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), color=has_colour())
+
+
+def can_ask() -> bool:
+    """Whether a person reads stderr and can answer on stdin; either is None where a shell closed it."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def confirm(question: str) -> bool:
+    """Whether the person at stdin and stderr says y or yes; all else is no. Raises Abort on Ctrl-C.
+
+    Not `click.confirm`: a Ctrl-C that comes just before the system's read is seen by Python only after it, and
+    so would wait for Enter. Here nothing is read before there is something to read.
+    """
+    try:
+        click.echo(f"{question} [y/N]: ", err=True, nl=False)
+        while not select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
+            pass
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    except KeyboardInterrupt:
+        raise click.Abort from None

@@ -75,9 +75,12 @@ def start(server: Server, *words: str, **more: str) -> subprocess.Popen[str]:
 
 
 class Typist:
-    """A person at a terminal of `columns`, which is the command's stdin, stdout and stderr."""
+    """A person at a terminal of `columns`, which is the command's stdin, stdout and stderr.
 
-    def __init__(self, server: Server, *words: str, columns: int = 80, **more: str) -> None:
+    The command is pointed at `server`, or given the environment as it is.
+    """
+
+    def __init__(self, server: Server | None, *words: str, columns: int = 80, **more: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         self._process = subprocess.Popen(
@@ -85,7 +88,7 @@ class Typist:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=environment(server, **more),
+            env=environment(server, **more) if server else {**os.environ, "PYTHONPATH": str(ROOT), **more},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no thread yet
         )

