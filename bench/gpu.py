@@ -27,14 +27,13 @@ WAYS = ("model", "lean", "graph")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, help="all that the device has")
     parser.add_argument("--before", nargs="+", type=int, default=[8, 1000, 4000], metavar="TOKENS")
     parser.add_argument("--tokens", type=int, default=64)
     chosen = parser.parse_args()
     if chosen.device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit(
-            "There is no CUDA device. To see that it runs: --device cpu --ways model lean --tokens 4."
-        )
+        raise SystemExit("There is no CUDA device. To see that it runs: --device cpu --tokens 4.")
+    ways = chosen.ways or (WAYS if chosen.device.startswith("cuda") else ("model", "lean"))
     model: Any = random_gemma()
     sae = random_sae(TorchBackend(model, None, LAYER))
     for name in ("W_enc", "b_enc", "threshold", "W_dec", "b_dec"):
@@ -42,7 +41,7 @@ def main() -> None:
     model, reader = model.to(chosen.device), FeatureReader(sae)
     for before in chosen.before:
         expected: list[Any] = []
-        for way in ("model", *(way for way in chosen.ways if way != "model")):
+        for way in ("model", *(way for way in ways if way != "model")):
             backend = TorchBackend(model, None, LAYER, decode=way)
             found, alone = decoded(backend, before, chosen.tokens, None)
             _, whole = decoded(backend, before, chosen.tokens, reader)

@@ -7,7 +7,7 @@ samples a token, feeds it, and then yields it; the last token costs one more for
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, overload
 
 from neuroscope.errors import ContextOverflowError, ModelError, PromptError
@@ -199,7 +199,7 @@ class Engine:
         should_stop: Callable[[], bool],
     ) -> Iterator[Step]:
         detokenizer = self.chat.detokenizer()
-        gate: TextGate[Step] = TextGate(stop)
+        gate: TextGate[partial[Step]] = TextGate(stop)
         forward = run.last
         assert forward is not None
         acts = self._reader.read(forward.residual[-1:])[0].acts
@@ -221,23 +221,22 @@ class Engine:
                 reason = "stop"
             elif reason is not None:
                 passing += gate.flush(detokenizer.finish())
-            for left, (item, final) in zip(range(len(passing) - 1, -1, -1), passing, strict=True):
-                yield replace(item, text=final, finish_reason=None if left else reason)
+            for left, (finished, final) in zip(range(len(passing) - 1, -1, -1), passing, strict=True):
+                yield finished(text=final, finish_reason=None if left else reason)
             if reason is not None:
                 return
 
-    def _step(self, choice: Choice, index: int, prompt_tokens: int, **found: Any) -> Step:
-        """A step whose text and finish are not known yet."""
+    def _step(self, choice: Choice, index: int, prompt_tokens: int, **found: Any) -> partial[Step]:
+        """A step but for its text and its finish, which are not known yet."""
         token_bytes = self.chat.token_bytes
-        return Step(
+        return partial(
+            Step,
             token_index=index,
             token_id=choice.token,
             token_bytes=token_bytes(choice.token),
             position=prompt_tokens + index,
-            text="",
             logprob=choice.logprob,
             top_logprobs=tuple(TokenLogprob(i, token_bytes(i), value) for i, value in choice.top),
-            finish_reason=None,
             prompt_tokens=prompt_tokens,
             **found,
         )
