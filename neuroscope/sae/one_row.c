@@ -11,6 +11,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
+#include <immintrin.h>
+#define AVX2 __attribute__((target("avx2")))
+#endif
 
 #define SPLIT 8      /* as in `bounds` */
 #define LARGEST 1e37 /* as in `bounds` */
@@ -20,8 +24,8 @@
 #define FEATURES 512 /* of one piece of the screen */
 #define PIECES 8     /* of the exact sums */
 #define WIDE 512     /* dimensions that are worth another thread of the decoder */
-#define MOST_L1 120000000 /* 15 times this, and half of a million for roundings, is below 2^31 */
-#define AHEAD 8192 /* bytes that are asked for before they are read: processors do not look past 4 kB by themselves */
+#define STEPS 126   /* of a row's largest number; with its dither it is rounded to 127 at most */
+#define CONSTANTS 5 /* of a feature */
 #define LINE 64
 #define GUESS 0.75 /* of a TopK's last place in the row before, for the next */
 
@@ -32,8 +36,9 @@ typedef void (*team_function)(void (*)(void *), void *, unsigned, unsigned);
 struct reader {
     int64_t d_in, d_sae, padded;         /* `padded`: dimensions of the copy, two of them in a byte */
     const uint8_t *first, *second;       /* [d_sae, padded / 2]: digits */
-    const double *dither;                /* [padded] */
-    const float *constants;              /* [d_sae, 3]: step, norm, floor */
+    const double *dither, *row_dither;   /* [padded]: of the weights, of the row */
+    const float *constants;              /* [d_sae, CONSTANTS]: step, norm, floor, what `row_dither` gives by its first
+                                            digits and by both */
     const float *rows;                   /* [d_sae, d_in]: the encoder */
     const float *bias, *threshold;       /* [d_sae] */
     const float *decoder, *decoder_bias; /* [d_sae, d_in], [d_in]; null without */
@@ -45,7 +50,7 @@ struct reader {
     team_function team;
     int64_t threads;
     /* of one row */
-    int16_t *whole;             /* [padded]: the row as whole numbers */
+    int8_t *whole;              /* [padded]: the row as whole numbers */
     float *scratch;             /* [PIECES, d_in] */
     int32_t *found;             /* [d_sae]: features */
     float *lowest, *highest;    /* [d_sae], of those found */
@@ -83,8 +88,10 @@ static void run(struct job *job) {
         work(job);
 }
 
-/* A row of digits by x. Integers: no order of the additions rounds, and `MOST_L1` keeps each of them within 31 bits. */
-SAME int32_t dot(const uint8_t *restrict digits, const int16_t *restrict x, int64_t half) {
+typedef int32_t (*dot_function)(const uint8_t *, const int8_t *, int64_t);
+
+/* A row of digits by x. Integers: no order of the additions rounds, and a million of 15 * 127 are within 31 bits. */
+SAME int32_t dot_plain(const uint8_t *restrict digits, const int8_t *restrict x, int64_t half) {
     int32_t low = 0, high = 0;
     for (int64_t i = 0; i < half; i++) {
         low += (int16_t)(digits[i] & 15) * x[i];
@@ -92,6 +99,40 @@ SAME int32_t dot(const uint8_t *restrict digits, const int16_t *restrict x, int6
     }
     return low + high;
 }
+
+#ifdef AVX2
+#define VECTOR 32
+
+SAME AVX2 __m256i products(__m256i digits, const int8_t *x) {
+    return _mm256_maddubs_epi16(digits, _mm256_loadu_si256((const __m256i *)x));
+}
+
+/* Of 64 dimensions: sixteen sums of four products, of which 16 bits hold four times as many. */
+SAME AVX2 __m256i of_vector(const uint8_t *digits, const int8_t *x, int64_t half) {
+    __m256i mask = _mm256_set1_epi8(15), two = _mm256_loadu_si256((const __m256i *)digits);
+    return _mm256_add_epi16(products(_mm256_and_si256(two, mask), x),
+                            products(_mm256_and_si256(_mm256_srli_epi16(two, 4), mask), x + half));
+}
+
+/* The same sum. Bytes are multiplied as they are, which no compiler does by itself: half the time, and so fewer
+ * instructions between two reads that more of them are under way at once.
+ */
+SAME AVX2 int32_t dot_avx2(const uint8_t *digits, const int8_t *x, int64_t half) {
+    __m256i ones = _mm256_set1_epi16(1), sums = _mm256_setzero_si256();
+    int64_t i = 0;
+    for (; i + 4 * VECTOR <= half; i += 4 * VECTOR) {
+        __m256i few[4];
+        for (int v = 0; v < 4; v++) few[v] = of_vector(digits + i + v * VECTOR, x + i + v * VECTOR, half);
+        __m256i all = _mm256_add_epi16(_mm256_add_epi16(few[0], few[1]), _mm256_add_epi16(few[2], few[3]));
+        sums = _mm256_add_epi32(sums, _mm256_madd_epi16(all, ones));
+    }
+    for (; i < half; i += VECTOR)
+        sums = _mm256_add_epi32(sums, _mm256_madd_epi16(of_vector(digits + i, x + i, half), ones));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+#endif
 
 SAME void ask_for(const void *memory, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += LINE) __builtin_prefetch((const char *)memory + at);
@@ -111,10 +152,10 @@ struct estimate {
     double pre, error; /* a feature's pre-activation, and how far the exact one can be from it */
 };
 
-/* `sum` of the feature's digits by the row, less what of the middle and the dither is in them. */
+/* `sum` of the feature's digits by the row, less what of the middle and both dithers is in them. */
 SAME struct estimate estimate(const struct job *job, int64_t f, double sum, float split, double of_step) {
     const struct reader *r = job->r;
-    const float *constants = r->constants + 3 * f;
+    const float *constants = r->constants + CONSTANTS * f;
     double step = constants[0], bias = r->bias[f];
     struct estimate e = {.pre = sum * (step * job->step) + split + bias};
     e.error = step * of_step + constants[1] * job->of_norm + constants[2] + fabs(bias) * r->of_bias;
@@ -127,7 +168,7 @@ SAME int is_silent(const struct job *job, int64_t f, struct estimate e) {
 }
 
 /* Features that may be active by their first digits, and of those the ones that may be by both. */
-SAME void screen_piece(const struct job *job, int64_t piece) {
+SAME void screen_piece(const struct job *job, int64_t piece, dot_function dot) {
     const struct reader *r = job->r;
     int64_t start = piece * FEATURES, stop = start + FEATURES, half = r->padded / 2, open = 0, count = 0;
     float split[FEATURES];
@@ -135,16 +176,17 @@ SAME void screen_piece(const struct job *job, int64_t piece) {
     if (stop > r->d_sae) stop = r->d_sae;
     add_columns(job, start, stop - start, split);
     for (int64_t f = start; f < stop; f++) {
-        ask_for(r->first + f * half + AHEAD, half);
         int32_t sum = dot(r->first + f * half, r->whole, half);
-        if (is_silent(job, f, estimate(job, f, sum - job->by_first, split[f - start], job->of_first))) continue;
+        double less = job->by_first + r->constants[CONSTANTS * f + 3];
+        if (is_silent(job, f, estimate(job, f, sum - less, split[f - start], job->of_first))) continue;
+        ask_for(r->second + f * half, half); /* read when the first digits of the piece are through */
         sums[open] = sum, features[open++] = (int32_t)f;
     }
     for (int64_t c = 0; c < open; c++) {
         int64_t f = features[c];
-        if (c + 1 < open) ask_for(r->second + features[c + 1] * half, half);
         double sum = sums[c] + dot(r->second + f * half, r->whole, half) / 16.0;
-        struct estimate e = estimate(job, f, sum - job->by_both, split[f - start], job->of_both);
+        double less = job->by_both + r->constants[CONSTANTS * f + 4];
+        struct estimate e = estimate(job, f, sum - less, split[f - start], job->of_both);
         if (is_silent(job, f, e)) continue;
         r->found[start + count] = (int32_t)f;
         r->lowest[start + count] = (float)(e.pre - e.error);
@@ -188,13 +230,12 @@ SAME void decode_piece(const struct job *job, int64_t piece) {
     for (int64_t i = start; i < stop; i++) out[i] += r->decoder_bias[i];
 }
 
-static void screen_plain(const struct job *job, int64_t piece) { screen_piece(job, piece); }
+static void screen_plain(const struct job *job, int64_t piece) { screen_piece(job, piece, dot_plain); }
 static void sums_plain(const struct job *job, int64_t piece) { sums_piece(job, piece); }
 static void decode_plain(const struct job *job, int64_t piece) { decode_piece(job, piece); }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(PLAIN)
-#define AVX2 __attribute__((target("avx2")))
-AVX2 static void screen_avx2(const struct job *job, int64_t piece) { screen_piece(job, piece); }
+#ifdef AVX2
+AVX2 static void screen_avx2(const struct job *job, int64_t piece) { screen_piece(job, piece, dot_avx2); }
 AVX2 static void sums_avx2(const struct job *job, int64_t piece) { sums_piece(job, piece); }
 AVX2 static void decode_avx2(const struct job *job, int64_t piece) { decode_piece(job, piece); }
 #define CHOSEN(name) (__builtin_cpu_supports("avx2") ? name##_avx2 : name##_plain)
@@ -205,7 +246,7 @@ AVX2 static void decode_avx2(const struct job *job, int64_t piece) { decode_piec
 /* The row as whole numbers of a step, all of its bounds, and the dimensions that are split off. */
 static int prepare(struct job *job) {
     const struct reader *r = job->r;
-    double norm = 0, rest = 0, lost = 0, l1 = 0, largest = 0;
+    double norm = 0, rest = 0, largest = 0;
     float *kept = r->scratch;
     for (int64_t i = 0; i < r->d_in; i++) {
         kept[i] = job->x[i];
@@ -218,30 +259,24 @@ static int prepare(struct job *job) {
     for (int64_t i = 0; i < r->d_in; i++) {
         double size = fabs((double)kept[i]);
         rest += size * size;
-        l1 += size;
         largest = size > largest ? size : largest;
     }
     norm = sqrt(norm);
     if (!(norm * r->largest_norm < LARGEST)) return 0;
-    double step = largest / 32767 > l1 / MOST_L1 ? largest / 32767 : l1 / MOST_L1;
-    double steps = step > 0 ? 1 / step : 0;
-    for (int64_t i = 0; i < r->d_in; i++) {
-        double value = kept[i] * steps;
-        int16_t whole = (int16_t)(int32_t)(value < 0 ? value - 0.5 : value + 0.5);
-        double left = kept[i] - whole * step;
-        r->whole[i] = whole;
-        lost += left * left;
-    }
-    for (int64_t i = r->d_in; i < r->padded; i++) r->whole[i] = 0;
+    double step = largest / STEPS, steps = step > 0 ? 1 / step : 0;
     job->by_first = job->by_both = 0;
     for (int64_t i = 0; i < r->d_in; i++) {
-        job->by_first += (MIDDLE - 1.0 / 2 + r->dither[i]) * r->whole[i];
-        job->by_both += (MIDDLE - 1.0 / 32 + r->dither[i]) * r->whole[i];
+        int8_t whole = (int8_t)((int32_t)(kept[i] * steps + r->row_dither[i] + 128.5) - 128); /* rounded downwards */
+        double given = whole - r->row_dither[i];
+        r->whole[i] = whole;
+        job->by_first += (MIDDLE - 1.0 / 2 + r->dither[i]) * given;
+        job->by_both += (MIDDLE - 1.0 / 32 + r->dither[i]) * given;
     }
+    for (int64_t i = r->d_in; i < r->padded; i++) r->whole[i] = 0;
     job->step = step;
     job->of_first = SLACK * DITHERED * sqrt(rest);
     job->of_both = job->of_first / 16;
-    job->of_norm = SLACK * (sqrt(lost) + r->of_sums * norm);
+    job->of_norm = SLACK * (DITHERED * step + r->of_sums * norm);
     return 1;
 }
 
@@ -369,7 +404,8 @@ int64_t neuroscope_read(struct reader *r, const float *x, int64_t most) {
 
 /* The digits of one feature; the module `digits` has what they mean. */
 static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, const double *restrict dither,
-                         uint8_t *restrict first, uint8_t *restrict second, float *step, double *norm) {
+                         const double *restrict row_dither, uint8_t *restrict first, uint8_t *restrict second,
+                         float *step, double *norm, double *by_row_dither) {
     double largest = 0, by_first = 0, by_both = 0, whole = 0;
     int finite = 1;
     for (int64_t i = 0; i < d_in; i++) {
@@ -380,6 +416,7 @@ static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, 
     float wide = largest > 0 ? nextafterf((float)(largest / MIDDLE), INFINITY) : 0;
     memset(first, 0, (size_t)half);
     memset(second, 0, (size_t)half);
+    by_row_dither[0] = by_row_dither[1] = 0;
     for (int64_t i = 0; i < d_in && finite; i++) {
         double shifted = (wide > 0 ? row[i] / (double)wide : 0) + (MIDDLE + dither[i]);
         int one = (int)shifted;
@@ -389,6 +426,8 @@ static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, 
         int64_t byte = i < half ? i : i - half;
         first[byte] |= (uint8_t)(i < half ? one : one << 4);
         second[byte] |= (uint8_t)(i < half ? two : two << 4);
+        by_row_dither[0] += one * row_dither[i];
+        by_row_dither[1] += (one + two / 16.0) * row_dither[i];
         double of_first = wide * (one + 1.0 / 2 - MIDDLE - dither[i]);
         double of_both = wide * (one + (two + 1.0 / 2) / 16 - MIDDLE - dither[i]);
         by_first += of_first * of_first;
@@ -400,12 +439,14 @@ static void copy_feature(const float *restrict row, int64_t d_in, int64_t half, 
     *norm = sqrt(by_first > whole ? by_first : whole);
 }
 
-/* The copy of `rows` [d_sae, d_in] in digits, [d_sae, padded / 2]; of each feature its step, and the largest norm of
- * what it is, what its first digits give, and what both give.
+/* The copy of `rows` [d_sae, d_in] in digits, [d_sae, padded / 2]; of each feature its step, the largest norm of what
+ * it is, what its first digits give, and what both give; and its first digits and both by `row_dither`, [d_sae, 2].
  */
 void neuroscope_digits(int64_t d_in, int64_t d_sae, int64_t padded, const float *rows, const double *dither,
-                       uint8_t *first, uint8_t *second, float *step, double *norm) {
+                       const double *row_dither, uint8_t *first, uint8_t *second, float *step, double *norm,
+                       double *by_row_dither) {
+    int64_t half = padded / 2;
     for (int64_t f = 0; f < d_sae; f++)
-        copy_feature(rows + f * d_in, d_in, padded / 2, dither, first + f * padded / 2, second + f * padded / 2,
-                     step + f, norm + f);
+        copy_feature(rows + f * d_in, d_in, half, dither, row_dither, first + f * half, second + f * half, step + f,
+                     norm + f, by_row_dither + 2 * f);
 }

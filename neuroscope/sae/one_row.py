@@ -1,10 +1,9 @@
 """`one_row.c` for one SAE: its encoder in digits, exact sums and the decoder for one row, in C.
 
-    x_rest = step * whole + d        whole: numbers of 16 bits, as large as 31-bit sums allow
-
-is multiplied with the digits. Sums of whole numbers are exact in any order; |d| is measured of every row, and what
-float32 and float64 round beside it is below the share of |x| |w_f| that stands in each bound for the order of exact
-sums. Everything is read, not copied: the SAE's tensors must stay where they are.
+The row, less the dimensions that are split off, is multiplied as whole numbers with the digits (`digits`). Sums of
+whole numbers are exact in any order, and what float32 and float64 round beside them is below the shares of |x| |w_f|
+and of |x| that stand in each bound for the order of exact sums. Everything is read, not copied: the SAE's tensors must
+stay where they are.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ _POINTERS = (
     "first",
     "second",
     "dither",
+    "row_dither",
     "constants",
     "rows",
     "bias",
@@ -69,13 +69,14 @@ class OneRow:
     def __init__(self, sae: SparseAutoencoder, library: ctypes.CDLL, *, decoder: bool) -> None:
         copy = self.copy = Digits(sae.W_enc.T, library)
         d_sae, d_in, padded = copy.d_sae, copy.d_in, copy.padded
-        constants = (copy.step, copy.norms, copy.floor)
+        constants = (copy.step, copy.norms, copy.floor, *copy.by_row_dither.unbind(1))
         # After an input norm, what is left unexplained is measured where the norm is undone.
         decodes = decoder and sae.W_dec is not None and sae.b_dec is not None and sae.input_norm == "none"
         read = {
             "first": copy.first,
             "second": copy.second,
             "dither": copy.dither,
+            "row_dither": copy.row_dither,
             "constants": torch.stack(constants, 1).contiguous(),
             "rows": copy.rows,
             "bias": sae.b_enc.contiguous(),
@@ -84,7 +85,7 @@ class OneRow:
             "decoder_bias": sae.b_dec.contiguous() if decodes else None,  # type: ignore[union-attr]
         }
         self._work: dict[str, NDArray[Any]] = {
-            "whole": np.zeros(padded, np.int16),
+            "whole": np.zeros(padded, np.int8),
             "scratch": np.zeros((PIECES, d_in), np.float32),
             "found": np.zeros(d_sae, np.int32),
             "lowest": np.zeros(d_sae, np.float32),

@@ -200,6 +200,72 @@ def test_digits_give_each_weight_within_half_a_step_and_a_thirty_second() -> Non
             assert (given.norm(dim=1) <= copy.norms.double()).all()
 
 
+def test_a_row_in_whole_numbers_is_within_half_a_pace_and_what_it_leaves_is_even() -> None:
+    """Of rows that are alike in every dimension too: without the dither it would be the same everywhere."""
+    torch.manual_seed(0)
+    d_in = 1000
+    sae = SparseAutoencoder(torch.randn(d_in, 64), torch.zeros(64), torch.zeros(64))
+    one_row = Screen(sae, in_c()).one_row
+    dither = one_row.copy.row_dither[:d_in]
+    kinds = (torch.randn(d_in), torch.randn(d_in).exp(), -torch.ones(d_in), 1e-30 * torch.randn(d_in))
+    for x in kinds:
+        one_row.read(x, 64)
+        whole = torch.from_numpy(one_row._work["whole"][:d_in].copy()).double()
+        left = 126 * x.double() / float(x.abs().max()) - (whole - dither)
+        assert left.abs().max() <= 0.5 + 1e-9
+        weights = torch.cat([torch.randn(64, d_in), torch.ones(1, d_in)]).double()
+        assert (left @ weights.T / weights.norm(dim=1)).abs().max() < DITHERED / 2
+    one_row.read(torch.zeros(d_in), 64)
+    assert not one_row._work["whole"].any()
+
+
+def test_bounds_are_around_the_sums_and_as_far_away_as_chance_says() -> None:
+    torch.manual_seed(0)
+    d_in, d_sae = 1100, 64
+    sae = SparseAutoencoder(torch.rand(d_in, d_sae), torch.zeros(d_sae), torch.zeros(d_sae))
+    one_row, rows = Screen(sae, in_c()).one_row, sae.W_enc.T.double()
+    weights, step = rows.norm(dim=1), one_row.copy.step.double()
+    first, second = digits_of(one_row.copy)
+    by_both = step[:, None] * (first + (second + 0.5) / 16 - 7.5 - one_row.copy.dither[:d_in])
+    apart = []
+    for x in (0.1 + torch.rand(1000, d_in)).unbind():
+        reading = one_row.read(x, d_sae)
+        assert reading is not None
+        assert len(reading.acts.indices) == d_sae  # all are positive, so the bounds of all are there
+        lowest, highest = (
+            torch.from_numpy(one_row._work[name].copy()).double() for name in ("lowest", "highest")
+        )
+        pace, size, exact = float(x.max()) / 126, float(x.double().norm()), rows @ x.double()
+        given = torch.from_numpy(one_row._work["whole"][:d_in].copy()) - one_row.copy.row_dither[:d_in]
+        assert (lowest + highest) / 2 == pytest.approx(by_both @ (pace * given), abs=3e-4)
+        assert (highest - lowest) / 2 == pytest.approx(
+            DITHERED * (step / 16 * size + pace * weights), rel=0.01
+        )
+        spread = ((step / 16 * size) ** 2 + (pace * weights) ** 2).sqrt() / 12**0.5
+        apart.append(((lowest + highest) / 2 - exact) / spread)
+    assert torch.cat(apart).square().mean() == pytest.approx(1, abs=0.15)
+    assert torch.cat(apart).mean() == pytest.approx(0, abs=0.3)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_what_the_row_s_dither_has_of_a_sum_is_taken_out_again(sign: float) -> None:
+    """Features that lie along the dither, in which it has more of a sum of first digits than any bound allows."""
+    torch.manual_seed(0)
+    d_in = 4096
+    along = Digits(torch.zeros(1, d_in), in_c()).row_dither.sign().float()
+    x = torch.where(torch.arange(d_in) < 28, 1.0, 0.1 * torch.rand(d_in))[torch.randperm(d_in)]
+    W_enc = sign * along[:, None].repeat(1, 256)
+    exact = float(W_enc[:, 0].double() @ x.double())
+    bias = torch.full((256,), 1 - exact)  # all come to 1
+    for threshold, count in ((0.99, 256), (1.01, 0)):
+        sae = SparseAutoencoder(W_enc, bias, torch.full((256,), threshold))
+        one_row = Screen(sae, in_c()).one_row
+        one_row.split_off(x)
+        reading = one_row.read(x, 256)
+        assert reading is not None
+        assert len(reading.acts.indices) == count
+
+
 @pytest.mark.parametrize("kind", ["gaussian", "equal", "two values", "few are large"])
 @pytest.mark.parametrize("digits", ["first", "both"])
 def test_what_digits_leave_is_as_even_as_the_bound_supposes(kind: str, digits: str) -> None:
