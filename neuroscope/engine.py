@@ -204,7 +204,7 @@ class Engine:
         assert forward is not None
         acts = self._reader.read(forward.residual[-1:])[0].acts
         for index in range(limit):
-            choice = sampler.choose(forward.logits)
+            choice = sampler.choose(forward.logits, forward.numbers)
             is_end = choice.token in self.chat.end_ids
             forward = run.forward([choice.token])
             producer, (acts, unexplained) = acts, self._reader.read(forward.residual)[0]

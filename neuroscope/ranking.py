@@ -107,7 +107,7 @@ def select(acts: SparseActs, ranking: Ranking, stats: FiringStats | None) -> Sel
     if surprise is not None and ranking.orders_by_surprise:
         order = np.lexsort((-activations, -surprise))  # the last key weighs most; what is unknown comes last
     else:
-        order = np.argsort(-activations, kind="stable")
+        order = (-activations).argsort(kind="stable")
 
     if stats is not None and ranking.drops_frequent:
         dropped = stats.firing_rate[indices[order]] > ranking.threshold

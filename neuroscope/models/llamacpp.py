@@ -78,6 +78,8 @@ class LlamaCppBackend:
         """The cache holds values that are not finite, which zeros must replace."""
         self._logits_at = 0
         self._logits_there: NDArray[np.float32] = np.empty(0, np.float32)
+        self._one: Any = (llama().llama_token * 1)()
+        self._batch_of_one: Any = llama().llama_batch_get_one(self._one, 1)
         self._tap = Tap(layer, CELL, self.d_model, in_c=compiled)
         self._context = self._open_context(min(model.context_length, CONTEXT), self._tap)
         self._free = weakref.finalize(self, _free, self._context, model)
@@ -117,7 +119,7 @@ class LlamaCppBackend:
         residual = torch.from_numpy(rows[0] if len(rows) == 1 else np.concatenate(rows))
         if self.device.type != "cpu":
             residual = residual.to(self.device)
-        return Forward(logits=torch.from_numpy(logits), residual=residual)
+        return Forward(torch.from_numpy(logits), residual, logits)
 
     @property
     def decoding(self) -> str:
@@ -222,10 +224,14 @@ class LlamaCppBackend:
 
     def _decode(self, context: Any, ids: Sequence[int], *, all_logits: bool) -> None:
         library = llama()
-        tokens = (library.llama_token * len(ids))(*ids)
-        batch = library.llama_batch_get_one(tokens, len(ids))
-        if all_logits:
-            batch.logits = (ctypes.c_int8 * len(ids))(*[1] * len(ids))
+        if len(ids) == 1:  # which is asked for its logits in either case
+            self._one[0] = ids[0]
+            batch = self._batch_of_one
+        else:
+            tokens = (library.llama_token * len(ids))(*ids)
+            batch = library.llama_batch_get_one(tokens, len(ids))
+            if all_logits:
+                batch.logits = (ctypes.c_int8 * len(ids))(*[1] * len(ids))
         status = library.llama_decode(context, batch)
         if status != 0:
             raise ModelError(f"llama.cpp could not run {len(ids)} tokens (status {status}): {said()}.")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from neuroscope.errors import ModelError, SamplingError
@@ -61,12 +62,14 @@ class Sampler:
             self._greedy and not sampling.logprobs and not self._penalised and not sampling.logit_bias
         )
 
-    def choose(self, logits: Tensor) -> Choice:
-        """The next token from `logits` [vocab], float32.
+    def choose(self, logits: Tensor, numbers: NDArray[np.float32] | None = None) -> Choice:
+        """The next token from `logits` [vocab], float32; `numbers` are the same, where they are there.
 
         Raises ModelError when the best of them is not a number.
         """
-        return Choice(_best(logits), None, ()) if self._only_best else self._choose(logits)
+        if not self._only_best:
+            return self._choose(logits)
+        return Choice(_best(logits) if numbers is None else _best_number(numbers), None, ())
 
     @torch.inference_mode()
     def _choose(self, logits: Tensor) -> Choice:
@@ -112,17 +115,19 @@ class Sampler:
 def _best(logits: Tensor) -> int:
     """The most likely token. Raises ModelError when its logit is not a number; of two, a NaN is the larger."""
     if logits.device.type == "cpu":
-        numbers = logits.numpy()  # its argmax takes a tenth of torch's
-        token = int(numbers.argmax())
-        number = float(numbers[token])
-    else:  # two numbers leave the device, and at once
-        value, index = logits.max(-1)
-        number, token = torch.stack(
-            [value, index.to(value.dtype)]
-        ).tolist()  # float32 holds tokens up to 2^24
+        return _best_number(logits.numpy())  # its argmax takes a tenth of torch's
+    value, index = logits.max(-1)  # two numbers leave the device, and at once
+    number, token = torch.stack([value, index.to(value.dtype)]).tolist()  # float32 holds tokens up to 2^24
     if not math.isfinite(number):
         raise ModelError(NOT_FINITE)
     return int(token)
+
+
+def _best_number(numbers: NDArray[np.float32]) -> int:
+    token = int(numbers.argmax())
+    if not math.isfinite(numbers[token]):
+        raise ModelError(NOT_FINITE)
+    return token
 
 
 def _nucleus(probs: Tensor, top_p: float) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ class FeatureReader:
         Raises ModelError when a residual is not finite, before it can become a feature.
         """
         started = time.perf_counter()
-        is_one = len(residual) == 1 and residual.dtype == torch.float32 and residual.is_cpu
+        is_one = residual.shape[0] == 1 and residual.dtype == torch.float32 and residual.is_cpu
         quick = self._in_c if is_one else None
         readings = self._read(residual) if quick is None else [quick.read(residual)]
         self.clock.seconds += time.perf_counter() - started

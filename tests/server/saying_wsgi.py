@@ -37,11 +37,11 @@ def have_it_say(engine: Any) -> None:
             super().__init__(*given)
             self.left = None if answer is None else iter(answer)
 
-        def choose(self, logits: Any) -> Any:
+        def choose(self, logits: Any, numbers: Any = None) -> Any:
             if self.left is not None:
-                logits = logits.clone()
+                logits, numbers = logits.clone(), None
                 logits[next(self.left)] += 1000
-            return super().choose(logits)
+            return super().choose(logits, numbers)
 
     def told(prompt: Any, *given: Any, **more: Any) -> Any:
         nonlocal answer
