@@ -1,6 +1,6 @@
 """Finds one row's features by reading an eighth of the encoder: the rest is known to be silent.
 
-A copy of few bits gives every pre-activation within a bound, in C but for a chance of 1e-23 (`digits`). Features that
+A copy of few bits gives every pre-activation within a bound, in C but for a chance of 1.4e-23 (`digits`). Features that
 cannot pass their threshold by it are done with; the others, some hundreds of 16k, are computed in float32 from the
 encoder itself (`exact`), all in the same order of additions wherever they are computed. So what is active, and how
 strongly, does not depend on the screen: it is what `exact.features_of` gives for all features.
