@@ -148,8 +148,9 @@ def test_a_full_queue_is_told_at_once(client: Client) -> None:
 
 def test_a_server_that_loads_is_waited_for(tmp_path: Path) -> None:
     told: list[str] = []
-    with serving(tmp_path, ready=False, env={"SCRIPTED_LOAD_SECONDS": "2"}) as slow:
+    with serving(tmp_path, ready=False, env={"SCRIPTED_LOAD_SECONDS": "5"}) as slow:
         wait_until(slow.answers, what="the port")
+        wait_until(lambda: slow.get("/readyz").json()["stage"] == "reading the script", what="loading")
         with Client(port=slow.port, features_port=slow.features_port, tell=told.append) as client:
             assert said(list(client.chat(ask("at last")))) == "at last"
     assert told == ["The model is still loading (reading the script). Waiting; Ctrl-C gives up."]

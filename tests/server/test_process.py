@@ -97,6 +97,7 @@ def test_it_is_alive_and_not_ready_while_it_loads(tmp_path: Path) -> None:
     with serving(tmp_path, env={"SCRIPTED_LOAD_SECONDS": "5"}, ready=False) as server:
         wait_until(server.answers, seconds=60, what="a port")
         assert http.get(f"{server.chat_url}/healthz").status_code == 200
+        wait_until(lambda: server.get("/readyz").json()["stage"] != "starting", what="loading")
         ready = http.get(f"{server.chat_url}/readyz")
         assert ready.status_code == 503
         assert ready.json()["status"] == "loading"
