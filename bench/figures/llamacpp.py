@@ -1,9 +1,10 @@
 """Decoding by llama.cpp with the instrument, against llama.cpp's own loop on the same file with as many threads.
 
 Token by token in turns. With: the backend, the SAE, ranking and the event as JSON, as the engine and the server give
-them, greedy. Without: llama.cpp's own functions alone, the likeliest token taken by its greedy sampler, no callback.
-SmolLM2-135M is real; the larger models are random, their blocks of Q4_0 written straight into a file, with a random SAE
-of 16,384 features.
+them, greedy. Without: llama.cpp's own functions alone, the likeliest token taken by its greedy sampler, no callback; on
+weights that lie where llama.cpp puts them by itself, anew in each round. For what the instrument costs, and not what
+large pages give, there is a second one, on the backend's own weights. SmolLM2-135M is real; the larger models are
+random, their blocks of Q4_0 written straight into a file, with a random SAE of 16,384 features.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,6 +38,7 @@ from neuroscope.sae import SparseAutoencoder
 PAIRING = "smollm2-135m"
 SMALL, LARGE = 240, 48
 """Tokens of one round, half of them with the instrument."""
+POSITIONS = 2048
 LAYER = 20
 FEATURES = 16_384
 ACTIVE = 70
@@ -83,24 +86,39 @@ def with_instrument(
         yield
 
 
-def bare(backend: LlamaCppBackend, prompt: Prompt) -> Callable[[], Iterator[None]]:
-    """llama.cpp's own loop in a context of its own."""
+@contextmanager
+def own_context(path: Path, threads: int) -> Iterator[Any]:
+    """The file opened as llama.cpp opens it when nothing else is said, but for the number of threads."""
     library = llama()
-    context = backend._open_context(2048)
+    model = library.llama_model_load_from_file(str(path).encode(), library.llama_model_default_params())
+    wanted = library.llama_context_default_params()
+    wanted.n_ctx, wanted.n_threads, wanted.n_threads_batch = POSITIONS, threads, threads
+    context = library.llama_init_from_model(model, wanted)
+    yield context
+    library.llama_free(context)
+    library.llama_model_free(model)
+
+
+@contextmanager
+def same_weights(backend: LlamaCppBackend) -> Iterator[Any]:
+    """A context without a callback on the weights that the backend has in memory."""
+    context = backend._open_context(POSITIONS)
+    yield context
+    llama().llama_free(context)
+
+
+def bare(context: Any, prompt: Prompt) -> Iterator[None]:
+    """llama.cpp's own loop."""
+    library = llama()
     sampler = library.llama_sampler_init_greedy()
-    first = (library.llama_token * len(prompt.ids))(*prompt.ids)
-
-    def run() -> Iterator[None]:
-        library.llama_memory_clear(library.llama_get_memory(context), False)
-        batch = library.llama_batch_get_one(first, len(first))
-        while True:
-            if library.llama_decode(context, batch):
-                raise RuntimeError("llama.cpp could not decode")
-            yield
-            token = library.llama_sampler_sample(sampler, context, -1)
-            batch = library.llama_batch_get_one((library.llama_token * 1)(token), 1)
-
-    return run
+    tokens = (library.llama_token * len(prompt.ids))(*prompt.ids)  # the batch points to them
+    batch = library.llama_batch_get_one(tokens, len(tokens))
+    while True:
+        if library.llama_decode(context, batch):
+            raise RuntimeError("llama.cpp could not decode")
+        yield
+        tokens = (library.llama_token * 1)(library.llama_sampler_sample(sampler, context, -1))
+        batch = library.llama_batch_get_one(tokens, 1)
 
 
 def alone(backend: LlamaCppBackend, prompt: Prompt) -> Iterator[None]:
@@ -219,29 +237,47 @@ def figures(
     at_least: float,
     **details: Any,
 ) -> list[Figure]:
-    """With the whole instrument, and with the residual alone."""
+    """With the whole instrument against both, and with the residual alone."""
     backend = engine.backend
     assert isinstance(backend, LlamaCppBackend)
     prompt = engine.prepare("The city of Paris is known for")
-    without = bare(backend, prompt)
 
     def whole() -> Iterator[None]:
         return with_instrument(engine, prompt, ranking, stats, tokens)
 
-    def measured(others: Callable[[], Iterator[None]]) -> list[list[float]]:
-        return [in_turns(without(), others(), tokens) for _ in range(rounds + 1)][1:]
+    def residual() -> Iterator[None]:
+        return alone(backend, prompt)
 
+    def own() -> Any:
+        return own_context(backend.path, torch.get_num_threads())
+
+    def same() -> Any:
+        return same_weights(backend)
+
+    def measured(without: Callable[[], Any], others: Callable[[], Iterator[None]]) -> list[list[float]]:
+        answers = []
+        for _ in range(rounds + 1):
+            with without() as context:
+                answers.append(in_turns(bare(context, prompt), others(), tokens))
+        return answers[1:]
+
+    instrument, tap = "the instrument", "the residual taken and no SAE"
+    by_itself, beside = (
+        "llama.cpp's own decode, same file and threads",
+        "the same, on weights in large pages too",
+    )
     with patch.object(ChatTokenizer, "end_ids", frozenset()):  # no answer ends early
         sides = (
-            ("", "the instrument", measured(whole), at_least),
-            ("-residual", "the residual taken and no SAE", measured(lambda: alone(backend, prompt)), None),
+            ("", instrument, by_itself, measured(own, whole), at_least),
+            ("-same-weights", instrument, beside, measured(same, whole), None),
+            ("-residual", tap, beside, measured(same, residual), None),
         )
     details |= {"threads": torch.get_num_threads()}
     return [
         Figure(
             f"llamacpp-{name}{suffix}",
             f"decode by llama.cpp with {what}, {name}",
-            "llama.cpp's own decode, same file and threads",
+            against,
             Spread.of([kept(seconds) for seconds in answers]),
             "x",
             at_least=promised,
@@ -251,7 +287,7 @@ def figures(
                 **details,
             },
         )
-        for suffix, what, answers, promised in sides
+        for suffix, what, against, answers, promised in sides
     ]
 
 

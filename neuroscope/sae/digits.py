@@ -33,7 +33,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from neuroscope.sae import large_pages
+from neuroscope import large_pages
 from neuroscope.sae.bounds import Split, floors, upwards
 
 DITHERED = 3.0

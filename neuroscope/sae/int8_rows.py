@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from neuroscope.sae import large_pages
+from neuroscope import large_pages
 from neuroscope.sae.bounds import LARGEST, SLACK, SPLIT, UNIT, Split, floors, upwards
 
 MULTIPLE = 64

@@ -22,8 +22,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from neuroscope import large_pages
 from neuroscope.errors import ModelError
-from neuroscope.sae import large_pages
 from neuroscope.sae.autoencoder import NOT_FINITE, Reading, SparseActs, SparseAutoencoder, sparse
 from neuroscope.sae.bounds import LARGEST
 from neuroscope.sae.exact import features_of

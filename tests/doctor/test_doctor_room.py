@@ -15,9 +15,10 @@ from fakes.loopback import Loopback
 
 from neuroscope import settings
 from neuroscope.doctor.ports import look_at_port, port_checks
-from neuroscope.doctor.room import Memory, Place, disk_checks, memory, memory_check, places
+from neuroscope.doctor.room import Place, disk_checks, memory_check, places
 from neuroscope.doctor.sizes import MODELS, serving_bytes
 from neuroscope.doctor.torch_build import Device, Torch
+from neuroscope.memory import Memory
 
 NO_GPU = Torch("2.13.0", "CPU only")
 GB = 1_000_000_000
@@ -29,17 +30,6 @@ def _own_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith(("NEUROSCOPE_", "HF_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("NEUROSCOPE_CACHE", str(tmp_path / "cache"))
-
-
-def test_memory_is_the_machines_or_the_containers_if_that_is_less(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 16000000 kB\nMemAvailable: 8000000 kB\nOdd: x\n")
-    assert memory(tmp_path, tmp_path) == Memory(8_192_000_000, 16_384_000_000)
-    (tmp_path / "memory.max").write_text("4096000000\n")
-    (tmp_path / "memory.current").write_text("1096000000\n")
-    assert memory(tmp_path, tmp_path) == Memory(3 * GB, 4_096_000_000, "by the container's limit")
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory(tmp_path, tmp_path).limit == ""
-    assert memory(tmp_path / "none", tmp_path / "none").total > 0, "from the system itself"
 
 
 def test_gemma_needs_what_its_weights_sae_and_process_add_up_to() -> None:

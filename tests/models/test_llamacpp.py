@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,11 @@ import torch
 from fakes.gguf_files import write_gguf
 from fakes.tiny import CONTEXT, D_MODEL, LAYERS, VOCABULARY, save_tiny_llama
 
-from neuroscope import native, sources
+from neuroscope import large_pages, native, sources
 from neuroscope.engine import Engine, Sampling
 from neuroscope.errors import ModelError, SourceError
+from neuroscope.memory import Memory
+from neuroscope.models import llamacpp_model
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.file_key import file_key
 from neuroscope.models.llamacpp import CELL, LlamaCppBackend
@@ -124,6 +127,44 @@ def test_the_taken_residual_changes_nothing(real: LlamaCppBackend) -> None:
             ids = [int(logits.argmax())]
     finally:
         llama().llama_free(bare)
+
+
+def test_weights_in_large_pages_are_the_files(smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit; where memory is scarce the file stays mapped, so that the system can drop what it needs."""
+    size, mapped, asked_for = smollm2.stat().st_size, _mapped(smollm2), _asked_for()
+    read = LlamaCppBackend(smollm2, 20)
+    offered = large_pages.offered()
+    assert (_mapped(smollm2) == mapped, _asked_for() - asked_for > 0.9 * size) == (offered, offered)
+    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(size, 10**12))
+    scarce = LlamaCppBackend(smollm2, 20)
+    assert _mapped(smollm2) > mapped
+    ids = ids_of(70, vocabulary=49000)
+    for part in (ids[:64], ids[64:69], ids[69:]):
+        assert equal(run(read, part), run(scarce, part))
+
+
+def _mapped(path: Path) -> int:
+    """How often a file is in the process's memory as a whole."""
+    return Path("/proc/self/maps").read_text().count(f" {path}\n")
+
+
+def _asked_for() -> int:
+    """Bytes of the process's memory for which large pages were asked."""
+    sizes = re.findall(r"(?s)\nSize: +(\d+) kB.*?\nVmFlags:([^\n]*)", Path("/proc/self/smaps").read_text())
+    return sum(int(size) * 1024 for size, flags in sizes if "hg" in flags.split())
+
+
+def test_room_is_asked_for_all_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_pages, "offered", lambda: True)
+    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(1000, 1000))
+    for name, size in (("[a]-00001-of-00002.gguf", 100), ("[a]-00002-of-00002.gguf", 401), ("b.gguf", 500)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert llamacpp_model._room_for(tmp_path / "b.gguf")
+    assert not llamacpp_model._room_for(tmp_path / "[a]-00001-of-00002.gguf")
+    (tmp_path / "[a]-00002-of-00002.gguf").write_bytes(bytes(400))
+    assert llamacpp_model._room_for(tmp_path / "[a]-00001-of-00002.gguf")
+    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(None, 1000))
+    assert not llamacpp_model._room_for(tmp_path / "b.gguf"), "nobody knows"
 
 
 def test_the_callback_in_python_takes_the_same(real: LlamaCppBackend, smollm2: Path) -> None:
