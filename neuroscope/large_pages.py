@@ -15,7 +15,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from neuroscope.memory import memory
+
 PAGE = 2 << 20
+ROOM = 2
+"""Times what is moved into them that must be free: what is mapped from a file the system can drop, this it cannot."""
 _MADV_HUGEPAGE = 14
 _MAPS = Path("/proc/self/maps")
 _SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -26,6 +30,12 @@ def offered() -> bool:
     with suppress(OSError):
         return sys.platform == "linux" and "[never]" not in _SWITCH.read_text(encoding="ascii")
     return False
+
+
+def room_for(size: int) -> bool:
+    """Whether weights of `size` bytes, which the system could else map from a file, shall lie in large pages."""
+    free = memory().available
+    return offered() and free is not None and free >= ROOM * size
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

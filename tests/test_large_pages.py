@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from neuroscope import large_pages
+from neuroscope.memory import Memory
 
 MB = 1 << 20
 AN_ANSWER = {"always": True, "madvise": True, "never": False}
@@ -56,6 +57,17 @@ def test_whether_they_are_offered_is_the_systems_switch(
     assert large_pages.offered() is AN_ANSWER[answer]
     switch.unlink()
     assert not large_pages.offered()
+
+
+@pytest.mark.parametrize(("free", "room"), [(200, True), (199, False), (None, False)])
+def test_there_is_room_where_twice_as_much_is_free(
+    free: int | None, room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_pages, "memory", lambda: Memory(free, 1000))
+    monkeypatch.setattr(large_pages, "offered", lambda: True)
+    assert large_pages.room_for(100) is room
+    monkeypatch.setattr(large_pages, "offered", lambda: False)
+    assert not large_pages.room_for(100)
 
 
 def test_memory_that_comes_is_asked_for_and_what_was_there_is_not() -> None:

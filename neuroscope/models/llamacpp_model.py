@@ -16,14 +16,11 @@ from typing import Any
 
 from neuroscope import large_pages
 from neuroscope.errors import ModelError
-from neuroscope.memory import memory
 from neuroscope.models.gguf_types import FILE_TYPES
 from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_trial import must_survive
 
 VALUE_BYTES = 256
-ROOM = 2
-"""Times a file that must be free to read it instead of mapping it: what is read the system cannot drop again."""
 
 
 @dataclass(eq=False)
@@ -49,8 +46,7 @@ def open_model(path: Path, *, gpu: bool = False) -> OpenModel:
     """The model at `path`. Raises ModelError for what is not a causal language model in a whole GGUF file."""
     library = llama()
     must_survive(path)
-    on_gpu = gpu and library.llama_supports_gpu_offload()
-    pointer = _load(path, in_large_pages=not on_gpu and _room_for(path), n_gpu_layers=-1 if on_gpu else 0)
+    pointer = _load(path, n_gpu_layers=-1 if gpu and library.llama_supports_gpu_offload() else 0)
     vocab = library.llama_model_get_vocab(pointer)
     vocabulary = library.llama_vocab_n_tokens(vocab)
     model = OpenModel(
@@ -86,7 +82,7 @@ def try_model(name: str) -> None:
     """Opens a file and runs a token, to see whether the process lives; what fails in words is said by who opens it."""
     library = llama()
     try:
-        pointer = _load(Path(name), in_large_pages=_room_for(Path(name)))
+        pointer = _load(Path(name))
     except ModelError:
         return
     wanted = library.llama_context_default_params()
@@ -96,12 +92,11 @@ def try_model(name: str) -> None:
         library.llama_decode(context, library.llama_batch_get_one((library.llama_token * 1)(0), 1))
 
 
-def _load(path: Path, *, in_large_pages: bool = False, **fields: Any) -> Any:
+def _load(path: Path, *, n_gpu_layers: int = 0, vocab_only: bool = False) -> Any:
     library = llama()
     wanted = library.llama_model_default_params()
-    for name, value in fields.items():
-        setattr(wanted, name, value)
-    if in_large_pages:
+    wanted.n_gpu_layers, wanted.vocab_only = n_gpu_layers, vocab_only
+    if not n_gpu_layers and not vocab_only and large_pages.room_for(_bytes(path)):
         wanted.load_mode = library.LLAMA_LOAD_MODE_NONE
         ask = cache(large_pages.for_what_comes())  # of the first tensor, when none is written yet
         told = library.llama_progress_callback(lambda _share, _data: ask() >= 0)
@@ -113,13 +108,10 @@ def _load(path: Path, *, in_large_pages: bool = False, **fields: Any) -> Any:
     return pointer
 
 
-def _room_for(path: Path) -> bool:
-    """Whether the weights of a file, or of all its parts, can lie in large pages of the process's own."""
-    free = memory().available
-    if free is None or not large_pages.offered():
-        return False
+def _bytes(path: Path) -> int:
+    """Of a file, or of all its parts."""
     parts = re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-?????\1", glob.escape(path.name))
-    return ROOM * sum(part.stat().st_size for part in path.parent.glob(parts)) <= free
+    return sum(part.stat().st_size for part in path.parent.glob(parts))
 
 
 def _text(pointer: Any, key: str) -> str | None:

@@ -135,7 +135,7 @@ def test_weights_in_large_pages_are_the_files(smollm2: Path, monkeypatch: pytest
     read = LlamaCppBackend(smollm2, 20)
     offered = large_pages.offered()
     assert (_mapped(smollm2) == mapped, _asked_for() - asked_for > 0.9 * size) == (offered, offered)
-    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(size, 10**12))
+    monkeypatch.setattr(large_pages, "memory", lambda: Memory(size, 10**12))
     scarce = LlamaCppBackend(smollm2, 20)
     assert _mapped(smollm2) > mapped
     ids = ids_of(70, vocabulary=49000)
@@ -154,17 +154,11 @@ def _asked_for() -> int:
     return sum(int(size) * 1024 for size, flags in sizes if "hg" in flags.split())
 
 
-def test_room_is_asked_for_all_parts_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_pages, "offered", lambda: True)
-    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(1000, 1000))
+def test_a_file_is_as_large_as_all_its_parts(tmp_path: Path) -> None:
     for name, size in (("[a]-00001-of-00002.gguf", 100), ("[a]-00002-of-00002.gguf", 401), ("b.gguf", 500)):
         (tmp_path / name).write_bytes(bytes(size))
-    assert llamacpp_model._room_for(tmp_path / "b.gguf")
-    assert not llamacpp_model._room_for(tmp_path / "[a]-00001-of-00002.gguf")
-    (tmp_path / "[a]-00002-of-00002.gguf").write_bytes(bytes(400))
-    assert llamacpp_model._room_for(tmp_path / "[a]-00001-of-00002.gguf")
-    monkeypatch.setattr(llamacpp_model, "memory", lambda: Memory(None, 1000))
-    assert not llamacpp_model._room_for(tmp_path / "b.gguf"), "nobody knows"
+    assert llamacpp_model._bytes(tmp_path / "b.gguf") == 500
+    assert llamacpp_model._bytes(tmp_path / "[a]-00001-of-00002.gguf") == 501
 
 
 def test_the_callback_in_python_takes_the_same(real: LlamaCppBackend, smollm2: Path) -> None:
