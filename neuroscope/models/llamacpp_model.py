@@ -9,6 +9,9 @@ from __future__ import annotations
 import ctypes
 import glob
 import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,22 +99,41 @@ def _load(path: Path, *, n_gpu_layers: int = 0, vocab_only: bool = False) -> Any
     library = llama()
     wanted = library.llama_model_default_params()
     wanted.n_gpu_layers, wanted.vocab_only = n_gpu_layers, vocab_only
+    ask: Callable[[], int] = int
     if not n_gpu_layers and not vocab_only and large_pages.room_for(_bytes(path)):
         wanted.load_mode = library.LLAMA_LOAD_MODE_NONE
-        ask = cache(large_pages.for_what_comes())  # of the first tensor, when none is written yet
-        told = library.llama_progress_callback(lambda _share, _data: ask() >= 0)
-        wanted.progress_callback = told
+        ask = cache(large_pages.for_what_comes())  # before the first tensor, when none is written yet
+    stopped = threading.Event()
+    go_on = library.llama_progress_callback(lambda _share, _data: ask() >= 0 and not stopped.is_set())
+    wanted.progress_callback = go_on
     said()
-    pointer = library.llama_model_load_from_file(str(path).encode(), wanted)
+    pointer = _away_from_signals(
+        lambda: library.llama_model_load_from_file(str(path).encode(), wanted), stopped
+    )
     if not pointer:
         raise ModelError(f"llama.cpp cannot load {path}: {said()}. Fetch or convert the file anew.")
     return pointer
 
 
+def _away_from_signals(work: Callable[[], Any], stopped: threading.Event) -> Any:
+    """`work()`, told by `stopped` to end early when Ctrl-C comes.
+
+    Python handles signals in the main thread, wherever it gets to run there: called by C, what is raised is lost.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+    with ThreadPoolExecutor(1, "llama.cpp-load") as thread:
+        try:
+            return thread.submit(work).result()
+        except BaseException:
+            stopped.set()
+            raise
+
+
 def _bytes(path: Path) -> int:
     """Of a file, or of all its parts."""
     parts = re.sub(r"-\d{5}(-of-\d{5}\.gguf)$", r"-?????\1", glob.escape(path.name))
-    return sum(part.stat().st_size for part in path.parent.glob(parts))
+    return max(path.stat().st_size, sum(part.stat().st_size for part in path.parent.glob(parts)))
 
 
 def _text(pointer: Any, key: str) -> str | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,6 +162,36 @@ def test_a_file_is_as_large_as_all_its_parts(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(bytes(size))
     assert llamacpp_model._bytes(tmp_path / "b.gguf") == 500
     assert llamacpp_model._bytes(tmp_path / "[a]-00001-of-00002.gguf") == 501
+
+
+def test_ctrl_c_ends_the_loading_and_nothing_stays(
+    smollm2: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Raised where C calls Python it would be printed and lost, and the file said to be damaged."""
+    calls = []
+
+    def ctrl_c() -> int:
+        calls.append(1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)  # the main thread has it by then
+        return 0
+
+    monkeypatch.setattr(large_pages, "room_for", lambda _size: True)
+    monkeypatch.setattr(large_pages, "for_what_comes", lambda: ctrl_c)
+    kept = _anonymous()
+    with pytest.raises(KeyboardInterrupt):
+        LlamaCppBackend(smollm2, 20)
+    assert (calls, capfd.readouterr().err) == ([1], "")
+    assert _anonymous() - kept < smollm2.stat().st_size / 2
+    monkeypatch.undo()
+    LlamaCppBackend(smollm2, 20).close()
+
+
+def _anonymous() -> int:
+    """Bytes of the process's own memory."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) * 1024
 
 
 def test_the_callback_in_python_takes_the_same(real: LlamaCppBackend, smollm2: Path) -> None:
