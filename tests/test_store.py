@@ -257,7 +257,7 @@ def test_the_view_has_one_row_per_feature_and_calls_nameless_ones_by_number(path
 def test_a_feature_asked_for_by_number_is_its_row_of_the_view(tmp_path: Path) -> None:
     labels = [*LABELS, Label(3, "tokens", "without a score"), Label(1, "unknown", "of no priority")]
     with open_results(build_small(tmp_path, labels=labels, min_score=0.6, replace_low=True)) as results:
-        rows = results._rows("SELECT * FROM feature")
+        rows = results._rows("SELECT * FROM results.feature")
         assert [row["feature"] for row in rows] == list(range(D_SAE))
         for row in rows:
             found = results.feature(row["feature"])
@@ -345,7 +345,8 @@ def test_the_file_can_be_opened_by_duckdb_1_4(path: Path) -> None:
 
 def test_readers_cannot_write_nor_reach_other_files(results: Results, path: Path) -> None:
     for sql in (
-        "CREATE TABLE more (x INTEGER)",
+        "CREATE TABLE results.more (x INTEGER)",
+        "DELETE FROM results.features",
         f"SELECT * FROM read_text('{path.parent / 'manifest.json'}')",
         "SET enable_external_access = true",
         "ATTACH 'other.duckdb'",

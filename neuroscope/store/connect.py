@@ -19,7 +19,7 @@ LOCKED = "Could not set lock on file"
 """How DuckDB's message begins that another process has the file."""
 
 USE = "USE results"
-"""Makes the attached file the default database; each cursor of a connection needs it anew."""
+"""Makes the attached file the default database of a connection, and not of its cursors."""
 
 
 def attach_read_only(

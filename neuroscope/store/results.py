@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from neuroscope.errors import ArtefactError, made_anew
 from neuroscope.manifest import Fingerprint
 from neuroscope.stats import CalibrationStats
-from neuroscope.store.connect import USE
 from neuroscope.store.held import HeldFile
 from neuroscope.store.one_feature import OF_A_STRATUM, ORDERS, shown_row
 
@@ -48,7 +47,10 @@ class FeatureLabel(NamedTuple):
 
 
 class Results:
-    """An open results database. Threads may share it: each question has its own cursor."""
+    """An open results database. Threads may share it: each question has its own cursor.
+
+    Tables are named with the database that was attached: `USE` would take a tenth of a feature's page.
+    """
 
     def __init__(
         self, path: Path, connection: duckdb.DuckDBPyConnection, file: HeldFile | None = None
@@ -77,7 +79,9 @@ class Results:
 
     def meta(self) -> dict[str, Any]:
         """Every entry of `meta`, decoded."""
-        return {row["key"]: json.loads(row["value"]) for row in self._rows("SELECT key, value FROM meta")}
+        return {
+            row["key"]: json.loads(row["value"]) for row in self._rows("SELECT key, value FROM results.meta")
+        }
 
     def fingerprint(self) -> Fingerprint:
         """What made this database. Raises ArtefactError when it does not say."""
@@ -96,13 +100,16 @@ class Results:
     def strata(self) -> list[str]:
         """Strata with statistics, `all` among them."""
         return [
-            row["stratum"] for row in self._rows("SELECT DISTINCT stratum FROM features ORDER BY stratum")
+            row["stratum"]
+            for row in self._rows("SELECT DISTINCT stratum FROM results.features ORDER BY stratum")
         ]
 
     def stats(self, stratum: str = "all") -> CalibrationStats:
         """Statistics of one stratum. Raises ArtefactError when the database has none for it."""
         names = ("n_fired", "mean_firing", "variance_firing", "mean_all", "variance_all", "max_activation")
-        query = f"SELECT n_tokens, {', '.join(names)} FROM features WHERE stratum = ? ORDER BY feature"
+        query = (
+            f"SELECT n_tokens, {', '.join(names)} FROM results.features WHERE stratum = ? ORDER BY feature"
+        )
         with self._cursor() as cursor:
             found = cursor.execute(query, [stratum]).fetchnumpy()
         if not len(found["n_fired"]):
@@ -114,12 +121,12 @@ class Results:
 
     @cached_property
     def has_examples(self) -> bool:
-        return bool(self._rows("SELECT 1 FROM examples LIMIT 1"))
+        return bool(self._rows("SELECT 1 FROM results.examples LIMIT 1"))
 
     def labels(self) -> list[FeatureLabel]:
         """The label shown for each feature that has one, in order of feature."""
         query = (
-            "SELECT feature, label, source, confidence, balanced_accuracy FROM feature "
+            "SELECT feature, label, source, confidence, balanced_accuracy FROM results.feature "
             "WHERE source IS NOT NULL ORDER BY feature"
         )
         return [FeatureLabel(**row) for row in self._rows(query)]
@@ -133,7 +140,7 @@ class Results:
         if not self._has_states:
             return {}
         found: dict[int, dict[str, tuple[str, str | None]]] = {}
-        for row in self._rows("SELECT feature, source, state, reason FROM label_states ORDER BY ALL"):
+        for row in self._rows("SELECT feature, source, state, reason FROM results.label_states ORDER BY ALL"):
             found.setdefault(row["feature"], {})[row["source"]] = (row["state"], row["reason"])
         return found
 
@@ -159,7 +166,8 @@ class Results:
     def _neighbours(self, index: int) -> list[dict[str, Any]]:
         rows = self._rows(
             "SELECT n.other, coalesce(l.label, 'feature_' || n.other) AS label, n.cofiring, n.n_both "
-            "FROM neighbours n LEFT JOIN labels l ON l.feature = n.other AND l.rank = 1 WHERE n.feature = ?",
+            "FROM results.neighbours n LEFT JOIN results.labels l ON l.feature = n.other AND l.rank = 1 "
+            "WHERE n.feature = ?",
             [index],
         )
         return sorted(rows, key=lambda row: (-row["cofiring"], row["other"]))
@@ -168,12 +176,14 @@ class Results:
         """At most `n` examples of one kind (top, sample, held_out), in order of rank."""
         if kind not in KINDS:
             raise ValueError(f"kind {kind!r} is unknown; choose one of {', '.join(KINDS)}")
-        rows = self._rows("SELECT * FROM examples WHERE feature = ? AND kind = ?", [index, kind])
+        rows = self._rows("SELECT * FROM results.examples WHERE feature = ? AND kind = ?", [index, kind])
         return sorted(rows, key=itemgetter("rank"))[:n]
 
     def other_labels(self) -> list[dict[str, Any]]:
         """Feature, source and text of the labels that are not shown, by feature and rank."""
-        return self._rows("SELECT feature, source, label FROM labels WHERE rank <> 1 ORDER BY feature, rank")
+        return self._rows(
+            "SELECT feature, source, label FROM results.labels WHERE rank <> 1 ORDER BY feature, rank"
+        )
 
     def token_texts(self, tokens: Collection[int]) -> dict[int, str]:
         """Texts of the vocabulary's tokens with these ids."""
@@ -182,11 +192,15 @@ class Results:
     @cached_property
     def _vocabulary(self) -> dict[int, str]:
         """In memory, since every page asks for some hundred of them: 5 MB for 50,000 tokens."""
-        return {row["token_id"]: row["token"] for row in self._rows("SELECT token_id, token FROM tokens")}
+        return {
+            row["token_id"]: row["token"] for row in self._rows("SELECT token_id, token FROM results.tokens")
+        }
 
     def label_counts(self) -> dict[str, int]:
         """How many features each source has a label for; sources without any are absent."""
-        query = "SELECT source, count(DISTINCT feature) AS n FROM labels GROUP BY source ORDER BY source"
+        query = (
+            "SELECT source, count(DISTINCT feature) AS n FROM results.labels GROUP BY source ORDER BY source"
+        )
         return {row["source"]: row["n"] for row in self._rows(query)}
 
     def all_labels(self) -> list[dict[str, Any]]:
@@ -196,19 +210,17 @@ class Results:
         """
         return self._rows(
             "SELECT l.* EXCLUDE place, s.balanced_accuracy AS score FROM ("
-            "SELECT *, row_number() OVER (PARTITION BY feature, source ORDER BY rank) AS place FROM labels) l "
-            "LEFT JOIN (SELECT * FROM scores "
+            "SELECT *, row_number() OVER (PARTITION BY feature, source ORDER BY rank) AS place FROM results.labels) l "
+            "LEFT JOIN (SELECT * FROM results.scores "
             "QUALIFY row_number() OVER (PARTITION BY feature, source ORDER BY method) = 1) s "
             "ON s.feature = l.feature AND s.source = l.source AND l.place = 1 ORDER BY l.feature, l.rank"
         )
 
     def scores(self) -> dict[tuple[str, str], NDArray[np.float64]]:
         """Balanced accuracies by source and method, in order of feature; NaN for a label without a score."""
-        query = (
-            "SELECT balanced_accuracy AS score FROM scores WHERE source = ? AND method = ? ORDER BY feature"
-        )
+        query = "SELECT balanced_accuracy AS score FROM results.scores WHERE source = ? AND method = ? ORDER BY feature"
         found = {}
-        for row in self._rows("SELECT DISTINCT source, method FROM scores ORDER BY source, method"):
+        for row in self._rows("SELECT DISTINCT source, method FROM results.scores ORDER BY source, method"):
             with self._cursor() as cursor:
                 score = cursor.execute(query, [row["source"], row["method"]]).fetchnumpy()["score"]
             found[row["source"], row["method"]] = np.ma.filled(np.ma.asarray(score, np.float64), np.nan)
@@ -218,7 +230,7 @@ class Results:
     def _cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
         self._refuse_changed()
         try:
-            with self._connection.cursor().execute(USE) as cursor:
+            with self._connection.cursor() as cursor:
                 yield cursor
         except UNREADABLE as error:
             raise self._changed(f" ({error})") from error
@@ -237,7 +249,7 @@ class Results:
 
     def _about(self, table: str, columns: str, index: int) -> list[dict[str, Any]]:
         """A feature's rows of one table, in the table's order."""
-        rows = self._rows(f"SELECT {columns} FROM {table} WHERE feature = ?", [index])
+        rows = self._rows(f"SELECT {columns} FROM results.{table} WHERE feature = ?", [index])
         return sorted(rows, key=itemgetter(*ORDERS[table]))
 
     def _rows(self, query: str, parameters: Sequence[Any] = ()) -> list[dict[str, Any]]:
