@@ -122,12 +122,17 @@ def _away_from_signals(work: Callable[[], Any], stopped: threading.Event) -> Any
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
+    found: list[Any] = []
     with ThreadPoolExecutor(1, "llama.cpp-load") as thread:
         try:
-            return thread.submit(work).result()
+            thread.submit(lambda: found.append(work())).result()
         except BaseException:
             stopped.set()
+            thread.shutdown()
+            for pointer in filter(None, found):  # it came too late to stop it
+                llama().llama_model_free(pointer)
             raise
+    return found[0]
 
 
 def _bytes(path: Path) -> int:

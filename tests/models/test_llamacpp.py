@@ -164,20 +164,28 @@ def test_a_file_is_as_large_as_all_its_parts(tmp_path: Path) -> None:
     assert llamacpp_model._bytes(tmp_path / "[a]-00001-of-00002.gguf") == 501
 
 
+@pytest.mark.parametrize("when", ["at once", "while it waits", "too late"])
 def test_ctrl_c_ends_the_loading_and_nothing_stays(
-    smollm2: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    when: str, smollm2: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Raised where C calls Python it would be printed and lost, and the file said to be damaged."""
     calls = []
 
     def ctrl_c() -> int:
         calls.append(1)
+        if when == "while it waits":
+            time.sleep(0.5)  # until then the main thread has started this one, and waits
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)  # the main thread has it by then
         return 0
 
     monkeypatch.setattr(large_pages, "room_for", lambda _size: True)
     monkeypatch.setattr(large_pages, "for_what_comes", lambda: ctrl_c)
+    if when == "too late":
+        away = llamacpp_model._away_from_signals
+        monkeypatch.setattr(
+            llamacpp_model, "_away_from_signals", lambda work, _: away(work, threading.Event())
+        )
     kept = _anonymous()
     with pytest.raises(KeyboardInterrupt):
         LlamaCppBackend(smollm2, 20)
