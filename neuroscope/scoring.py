@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from neuroscope.errors import ModelError
+from neuroscope.models.sampling import NOT_FINITE
 from neuroscope.steps import ScoredToken, TokenLogprob
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ def _scores(
             if token is None:
                 return
             if not torch.isfinite(row.max()):
-                raise ModelError("The model's logits are not finite. Try dtype float32.")
+                raise ModelError(NOT_FINITE)
             found = (TokenLogprob(i, token_bytes(i), v) for i, v in zip(best_ids, best, strict=True))
             yield float(row[token]), tuple(found)

@@ -22,7 +22,9 @@ GREEDY_BELOW = 1e-5
 NUCLEUS_CANDIDATES = 1024
 """`top_p` sorts this many tokens first, and the whole vocabulary only where they do not suffice."""
 
-NOT_FINITE = "The model's logits are not finite. Try dtype float32."
+NOT_FINITE = (
+    "The model's logits are not finite. Try dtype float32; with it, or a GGUF file, fetch the model anew."
+)
 
 
 class Choice(NamedTuple):

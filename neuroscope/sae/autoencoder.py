@@ -17,7 +17,10 @@ from torch import Tensor
 from neuroscope.errors import SAEFormatError
 from neuroscope.sae.norms import INPUT_NORMS
 
-NOT_FINITE = "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32."
+NOT_FINITE = (
+    "The residual stream is not finite at the hooked layer. Try dtype bfloat16 or float32; with these, "
+    "or a GGUF file, fetch the model anew."
+)
 
 
 @dataclass(frozen=True, slots=True)
