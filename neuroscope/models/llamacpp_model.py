@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import os
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -107,32 +109,51 @@ def _load(path: Path, *, n_gpu_layers: int = 0, vocab_only: bool = False) -> Any
     go_on = library.llama_progress_callback(lambda _share, _data: ask() >= 0 and not stopped.is_set())
     wanted.progress_callback = go_on
     said()
-    pointer = _away_from_signals(
-        lambda: library.llama_model_load_from_file(str(path).encode(), wanted), stopped
-    )
+    name = os.fsencode(path)
+    pointer = _away_from_signals(lambda: library.llama_model_load_from_file(name, wanted), stopped)
     if not pointer:
         raise ModelError(f"llama.cpp cannot load {path}: {said()}. Fetch or convert the file anew.")
     return pointer
 
 
-def _away_from_signals(work: Callable[[], Any], stopped: threading.Event) -> Any:
-    """`work()`, told by `stopped` to end early when Ctrl-C comes.
+def _away_from_signals(load: Callable[[], Any], stopped: threading.Event) -> Any:
+    """The model that `load` gives, or None; when Ctrl-C comes, `stopped` is set, for `load` to end early.
 
     Python handles signals in the main thread, wherever it gets to run there: called by C, what is raised is lost.
     """
     if threading.current_thread() is not threading.main_thread():
-        return work()
-    found: list[Any] = []
-    with ThreadPoolExecutor(1, "llama.cpp-load") as thread:
+        return load()
+    coming: Future[Any] = Future()
+
+    def work() -> None:
         try:
-            thread.submit(lambda: found.append(work())).result()
-        except BaseException:
-            stopped.set()
-            thread.shutdown()
-            for pointer in filter(None, found):  # it came too late to stop it
-                llama().llama_model_free(pointer)
-            raise
-    return found[0]
+            model = load()
+        except BaseException as error:  # for the thread that waits
+            with suppress(InvalidStateError):
+                coming.set_exception(error)
+            return
+        try:
+            coming.set_result(model)
+        except InvalidStateError:  # nobody waits any more
+            _free(model)
+
+    # Ctrl-C may come at any line from here on, so that the model belongs to whoever of the two threads comes second.
+    thread = threading.Thread(target=work, name="llama.cpp-load")
+    try:
+        thread.start()
+        return coming.result()
+    except BaseException:
+        stopped.set()
+        if not coming.cancel() and not coming.exception():
+            _free(coming.result())
+        if thread.is_alive():
+            thread.join()
+        raise
+
+
+def _free(model: Any) -> None:
+    if model:
+        llama().llama_model_free(model)
 
 
 def _bytes(path: Path) -> int:
