@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from neuroscope import settings, sources
+from neuroscope import native, settings, sources
 from neuroscope.cache import Entry, clear, find_entries, held_by
 from neuroscope.errors import SourceError
 
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"converted/Own.Q4_1-{KEY}/converted.json": 10,
         f"converted/Own.Q4_1-{KEY}/model.safetensors": 4000,
         f"requantised/Own-{KEY}-q4_k_m.gguf": 700,
-        f"llamacpp/tap-{KEY}.so": 20,
+        f"native/tap-{KEY}.so": 20,
         f"llamacpp/survived-{KEY}-0.3.36": 5,
         f"chat/{KEY}-000000.json": 30,
         f"chat/{KEY}-000016.json": 30,
@@ -49,7 +49,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "chat/with-ada.json": 1,
         "labels/wine.json": 1,
         "notes.txt": 1,
-        "llamacpp/tap-dance.so": 1,
+        "native/tap-dance.so": 1,
     }.items():
         _write(root / name, size)
     for repository, size in (
@@ -83,7 +83,8 @@ def test_entries_are_known_by_the_shapes_of_their_names(cache: Path) -> None:
         MODEL: 1000,
         f"converted/Own.Q4_1-{KEY}": 4010,
         f"requantised/Own-{KEY}-q4_k_m.gguf": 700,
-        "llamacpp": 25,
+        "llamacpp": 5,
+        "native": 20,
         f"chat/{KEY}": 60,
         "sha256": 6,
         "calibration/gemma-2-2b_20-gemmascope-res-16k_stats.json": 9,
@@ -92,6 +93,17 @@ def test_entries_are_known_by_the_shapes_of_their_names(cache: Path) -> None:
         HUB_MODEL: 5000,
         HUB_SAE: 300,
     }
+
+
+def test_compiled_code_is_an_entry_that_can_be_cleared(cache: Path) -> None:
+    """Every version of a source leaves a file."""
+    made = cache / "native" / f"tap-{KEY}.so"
+    made.unlink()
+    assert native.compiled.__wrapped__("neuroscope.models", "llamacpp_tap.c", "Without a compiler") is not None
+    (entry,) = (one for name, one in entries().items() if name == "native")
+    assert [path.name.partition("-")[0] for path in entry.paths] == ["llamacpp_tap"]
+    clear(entry)
+    assert everything(cache / "native") == {"tap-dance.so"}
 
 
 def test_entries_name_the_pairings_that_use_them(cache: Path) -> None:
@@ -132,7 +144,7 @@ def test_clearing_everything_leaves_what_is_not_ours(cache: Path) -> None:
         "chat/with-ada.json",
         "labels/wine.json",
         "notes.txt",
-        "llamacpp/tap-dance.so",
+        "native/tap-dance.so",
     }
     assert {name.split("/")[0] for name in everything(cache.parent / "hub")} == {"models--somebody--else"}
     assert find_entries() == []

@@ -233,6 +233,20 @@ def test_a_missing_path_is_named_in_full(tmp_path: Path, monkeypatch: pytest.Mon
         resolve("weights.npz")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such a name themselves")
+def test_a_name_that_is_not_utf8_is_refused_and_a_link_to_it_is_read(tmp_path: Path) -> None:
+    """It could not be written into what is made of it."""
+    file = tmp_path / os.fsdecode(b"caf\xe9.txt")
+    file.write_bytes(b"abc")
+    for path in (file, file / "below"):
+        with pytest.raises(SourceError, match=r"caf\\xe9.*: this name is not UTF-8. Rename it"):
+            resolve(str(path))
+    link = tmp_path / "cafe.txt"
+    link.symlink_to(file)
+    for _ in range(2):  # from the file, then from the note of its checksum
+        assert resolve(str(link)).sha256 == ABC
+
+
 def test_a_path_with_other_bytes_than_pinned_is_refused_with_both_hashes(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abcd")
     with pytest.raises(SourceError, match=f"not the pinned ones .*expected {ABC}.*Restore the file"):

@@ -15,14 +15,15 @@ from neuroscope.sources import cache_dir, hub_cache_dir
 _KEY = r"[0-9a-f]{16}"
 _CONVERTED = re.compile(rf".+-{_KEY}(-tokenizer)?")
 _REQUANTISED = re.compile(rf".+-{_KEY}-[a-z0-9_]+\.gguf")
-_OF_LLAMACPP = re.compile(rf"tap-{_KEY}\.so|survived-{_KEY}-[\w.+!-]+")
+_TRIAL = re.compile(rf"survived-{_KEY}-[\w.+!-]+")
+_COMPILED = re.compile(rf"\w+-{_KEY}\.so")
 _CHAT_PART = re.compile(rf"({_KEY})-\d{{6,}}\.json")
 _NOTE = re.compile(r"[0-9a-f]{32}")
 _BATCH = re.compile(r"batch-\d+\.jsonl\.gz")
 _WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*-[A-Za-z0-9][\w.!+-]*")
 _UNFINISHED = re.compile(r"\..+\.(\d+)-[0-9a-f]{8}\.tmp")
 _EXPORTS = {"calibration": "_stats.json", "labels": "_autointerp.json"}
-_GROUPS = ("converted", "requantised", "llamacpp", "sha256", "chat", "calibration", "labels")
+_GROUPS = ("converted", "requantised", "llamacpp", "native", "sha256", "chat", "calibration", "labels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ def _small(root: Path, owners: Owners) -> Iterator[Entry]:
     """Notes, compiled code, exports and half-written chat corpora."""
     for group, pattern, kind in (
         ("sha256", _NOTE, "notes of checksums"),
-        ("llamacpp", _OF_LLAMACPP, "llama.cpp's trials and compiled code"),
+        ("llamacpp", _TRIAL, "llama.cpp's trials"),
+        ("native", _COMPILED, "compiled code"),
     ):
         files = [
             path

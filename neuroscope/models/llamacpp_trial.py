@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib.metadata import version
-from os import environ
+from os import environ, fsencode
 from pathlib import Path
 
 from neuroscope.errors import ModelError
@@ -49,4 +49,4 @@ def must_survive(path: Path) -> None:
             f"llama.cpp cannot load {path}: it dies of it ({said}). Fetch or convert the file anew."
         )
     with suppress(OSError), replace_atomically(note) as temporary:
-        temporary.write_text(f"{path}\n", encoding="utf-8")
+        temporary.write_bytes(fsencode(path) + b"\n")

@@ -66,13 +66,13 @@ def known_sha256(path: Path) -> str:
     seen = f"{path} {state.st_size} {state.st_mtime_ns}"
     note = _note(path)
     with suppress(OSError, ValueError):
-        recorded, _, sha256 = note.read_text(encoding="utf-8").rpartition(" ")
+        recorded, _, sha256 = os.fsdecode(note.read_bytes()).rpartition(" ")
         if recorded == seen and len(sha256) == 64:
             return sha256
     sha256 = file_sha256(path)
     # A note saves time only: a cache that cannot be written is no failure here.
     with suppress(OSError), replace_atomically(note) as temporary:
-        temporary.write_text(f"{seen} {sha256}", encoding="utf-8")
+        temporary.write_bytes(os.fsencode(f"{seen} {sha256}"))
     return sha256
 
 
@@ -155,9 +155,7 @@ def check_pin(found: str, uri: str, expected: str | None, *, remedy: str) -> Non
 
 
 def _note(path: Path) -> Path:
-    return (
-        cache_dir() / "sha256" / hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:32]
-    )
+    return cache_dir() / "sha256" / hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
 
 
 def _beside(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sysconfig
 from pathlib import Path
@@ -21,6 +22,7 @@ def resolve_path(source: Source) -> Resolved:
     if source.kind == "stdlib":
         return Resolved(Path(sysconfig.get_path("stdlib")), source.uri, platform.python_version(), None)
     path = Path(source.name).expanduser()
+    _check_name(path.absolute())
     if not path.exists():
         raise SourceError(f"{source.uri}: no such file or folder. Looked for {path.absolute()}.")
     if not path.is_file():
@@ -34,6 +36,13 @@ def resolve_path(source: Source) -> Resolved:
     if content:
         raise SourceError(f"{source.uri}: {path.absolute()} is {content}. For a clone: `git lfs pull`.")
     return Resolved(path.absolute(), source.uri, None, sha256)
+
+
+def _check_name(path: Path) -> None:
+    """The name is written into artefacts, tables and answers, which are UTF-8; Linux allows any bytes."""
+    name = os.fsencode(path).decode(errors="backslashreplace")
+    if name != str(path):
+        raise SourceError(f"{name}: this name is not UTF-8. Rename it, or make a link to it with another name.")
 
 
 def _folder_sha256(path: Path, source: Source) -> str | None:
