@@ -99,7 +99,9 @@ def test_compiled_code_is_an_entry_that_can_be_cleared(cache: Path) -> None:
     """Every version of a source leaves a file."""
     made = cache / "native" / f"tap-{KEY}.so"
     made.unlink()
-    assert native.compiled.__wrapped__("neuroscope.models", "llamacpp_tap.c", "Without a compiler") is not None
+    assert (
+        native.compiled.__wrapped__("neuroscope.models", "llamacpp_tap.c", "Without a compiler") is not None
+    )
     (entry,) = (one for name, one in entries().items() if name == "native")
     assert [path.name.partition("-")[0] for path in entry.paths] == ["llamacpp_tap"]
     clear(entry)

@@ -42,7 +42,9 @@ def _check_name(path: Path) -> None:
     """The name is written into artefacts, tables and answers, which are UTF-8; Linux allows any bytes."""
     name = os.fsencode(path).decode(errors="backslashreplace")
     if name != str(path):
-        raise SourceError(f"{name}: this name is not UTF-8. Rename it, or make a link to it with another name.")
+        raise SourceError(
+            f"{name}: this name is not UTF-8. Rename it, or make a link to it with another name."
+        )
 
 
 def _folder_sha256(path: Path, source: Source) -> str | None:
