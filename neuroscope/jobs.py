@@ -154,7 +154,10 @@ def run(job: str | Callable[..., object], settings: Settings, *, log: Path | str
         _log_to(Path(log))
         _join(folder)
         told.unlink(missing_ok=True)
-        _named(job)(settings, **arguments)
+        work = _named(job)
+        # Polars has SIGINT let a thread wait on; the main thread, waiting for another, would never hear of it.
+        signal.siginterrupt(signal.SIGINT, True)
+        work(settings, **arguments)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:

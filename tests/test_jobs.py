@@ -71,6 +71,19 @@ results = Path(sys.argv[1])
 pairing = SimpleNamespace(name="mine")
 run(work, SimpleNamespace(results=results, pairing=pairing), log=results / "logs" / "work.log", kind=sys.argv[2])
 """
+WAITING = """
+import threading
+import polars
+
+def work(settings):
+    print("working", flush=True)
+    try:
+        lock = threading.Lock()  # every wait for a thread or a future is one for a lock
+        lock.acquire()
+        lock.acquire()
+    finally:
+        print("left tidily", flush=True)
+"""
 
 
 class Processes:
@@ -228,3 +241,15 @@ def test_ctrl_c_ends_a_job_within_five_seconds(kind: str, processes: Processes, 
     started = time.monotonic()
     assert job.wait(timeout=20) == 130
     assert time.monotonic() - started < 15  # seconds; a busy machine takes longer than the promised five
+
+
+def test_ctrl_c_is_heard_by_a_job_that_waits_for_another_thread(processes: Processes, tmp_path: Path) -> None:
+    """Though it has imported Polars, whose own answer to Ctrl-C has such a wait go on."""
+    (tmp_path / "waiting.py").write_text(WAITING)
+    script = JOB.replace("run(work,", f"sys.path.insert(0, {str(tmp_path)!r})\nrun('waiting:work',").replace(
+        ", kind=sys.argv[2]", ""
+    )
+    job = processes.start(script, tmp_path, until="working")
+    os.kill(job.pid, signal.SIGINT)
+    assert processes.line(job) == "left tidily\n"
+    assert job.wait(timeout=20) == 130

@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +26,8 @@ from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_trial import must_survive
 
 VALUE_BYTES = 256
+POLL_S = 0.1
+"""A signal that another thread was given, or after which the system goes on waiting, is seen by then."""
 
 
 @dataclass(eq=False)
@@ -141,6 +143,8 @@ def _away_from_signals(load: Callable[[], Any], stopped: threading.Event) -> Any
     thread = threading.Thread(target=work, name="llama.cpp-load")
     try:
         thread.start()
+        while not coming.done():
+            wait([coming], POLL_S)
         return coming.result()
     except BaseException:
         stopped.set()
