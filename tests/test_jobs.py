@@ -76,8 +76,8 @@ import threading
 import polars
 
 def work(settings):
-    print("working", flush=True)
     try:
+        print("working", flush=True)
         lock = threading.Lock()  # every wait for a thread or a future is one for a lock
         lock.acquire()
         lock.acquire()

@@ -247,6 +247,12 @@ def test_a_name_that_is_not_utf8_is_refused_and_a_link_to_it_is_read(tmp_path: P
         assert resolve(str(link)).sha256 == ABC
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.gguf")
+    with pytest.raises(SourceError, match=r"model\.gguf is neither a file nor a folder"):
+        resolve(str(tmp_path / "model.gguf"))
+
+
 def test_a_path_with_other_bytes_than_pinned_is_refused_with_both_hashes(tmp_path: Path) -> None:
     (tmp_path / "abc").write_bytes(b"abcd")
     with pytest.raises(SourceError, match=f"not the pinned ones .*expected {ABC}.*Restore the file"):

@@ -48,7 +48,7 @@ _OF_THE_ADDRESS = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EINVAL, errno.
 def serve(calibrate: bool, check: bool, cores: int | None, **flags: Any) -> None:
     """Serve the chat API and the features stream.
 
-    Both ports are on this machine only. Ctrl-C ends the server.
+    Both ports are on this machine only, unless --host says otherwise. Ctrl-C ends the server.
     """
     from neuroscope import settings
 

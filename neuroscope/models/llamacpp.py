@@ -22,14 +22,11 @@ from torch import Tensor
 
 from neuroscope.errors import ModelError
 from neuroscope.models.backend import Forward
+from neuroscope.models.llamacpp_context import CELL, CONTEXT, new_context
 from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_model import OpenModel, open_model
 from neuroscope.models.llamacpp_tap import Tap
 
-CELL = 64
-"""Positions of one graph at most: the prompt's cells."""
-CONTEXT = 8192
-"""Positions at most: the whole cache is taken when the model is opened, for 128k positions gigabytes."""
 OWN, COPIED = 0, 1
 """Sequences of the cache: what runs, and the positions that are being copied out or in."""
 
@@ -248,20 +245,7 @@ class LlamaCppBackend:
         return self._logits_there.copy()
 
     def _open_context(self, positions: int, tap: Tap | None = None) -> Any:
-        library = llama()
-        wanted = (
-            library.llama_context_default_params()
-        )  # keys and values in half precision, as llama.cpp itself
-        wanted.n_ctx, wanted.n_batch, wanted.n_ubatch = positions, CELL, CELL
-        wanted.n_threads = wanted.n_threads_batch = self._threads
-        wanted.n_seq_max, wanted.kv_unified = 2, True
-        wanted.swa_full = (
-            True  # else what lies before a sliding window is gone, and no prompt can be cut back
-        )
-        wanted.no_perf = True
-        if tap is not None:
-            wanted.cb_eval, wanted.cb_eval_user_data = tap.callback, tap.user_data
-        context = library.llama_init_from_model(self._model.pointer, wanted)
+        context = new_context(self._model.pointer, positions, self._threads, tap)
         if not context:
             raise ModelError(
                 f"llama.cpp cannot make room for {positions} positions of {self.path}: {said()}."
@@ -271,7 +255,10 @@ class LlamaCppBackend:
     def _probe(self) -> None:
         """One token, so that what cannot be read is said when the model is loaded."""
         try:
-            self.forward([0])
+            if not self.forward([0]).residual.isfinite().all():
+                raise ModelError(
+                    f"{self.path}: what llama.cpp computes from these weights is not finite. Fetch the model anew."
+                )
             self.rewind(0)
         except ModelError:
             self.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 from collections import deque
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,8 @@ def llama() -> Any:
             f"llama-cpp-python is installed but cannot be loaded ({error}). "
             f"Build it for this machine: {INSTALL} --force-reinstall --no-cache-dir"
         ) from error
+    # On an abort ggml starts gdb where it finds one, which takes seconds and says nothing to a user.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     listener = library.llama_log_callback(_listen)
     _kept.append(listener)
     library.llama_log_set(listener, None)

@@ -22,6 +22,7 @@ from typing import Any
 from neuroscope import large_pages
 from neuroscope.errors import ModelError
 from neuroscope.models.gguf_types import FILE_TYPES
+from neuroscope.models.llamacpp_context import CONTEXT, new_context
 from neuroscope.models.llamacpp_library import llama, said
 from neuroscope.models.llamacpp_trial import must_survive
 
@@ -86,17 +87,20 @@ def declared_type(path: Path) -> str:
 
 
 def try_model(name: str) -> None:
-    """Opens a file and runs a token, to see whether the process lives; what fails in words is said by who opens it."""
+    """Opens a file as it will be run, and runs two tokens, to see whether the process lives.
+
+    What fails in words is said by who opens it.
+    """
     library = llama()
     try:
         pointer = _load(Path(name))
     except ModelError:
         return
-    wanted = library.llama_context_default_params()
-    wanted.n_ctx = wanted.n_batch = wanted.n_ubatch = 32
-    wanted.n_threads = wanted.n_threads_batch = 1
-    if context := library.llama_init_from_model(pointer, wanted):
-        library.llama_decode(context, library.llama_batch_get_one((library.llama_token * 1)(0), 1))
+    positions = min(library.llama_model_n_ctx_train(pointer), CONTEXT)
+    if context := new_context(pointer, positions, threads=1):
+        for count in (min(2, positions), 1):
+            tokens = (library.llama_token * count)()
+            library.llama_decode(context, library.llama_batch_get_one(tokens, count))
 
 
 def _load(path: Path, *, n_gpu_layers: int = 0, vocab_only: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Whether llama.cpp survives a file: opened once in a process of its own, and one token run.
+"""Whether llama.cpp survives a file: opened once in a process of its own, as it will be run.
 
 llama.cpp checks much of a file and ends the process where an assertion fails, or dies of what it does not check; a
 server must not. The verdict is kept with the file's size and time of change.
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from importlib.metadata import version
-from os import environ, fsencode
+from os import environ, fsencode, getpid
 from pathlib import Path
 
 from neuroscope.errors import ModelError
@@ -18,20 +18,28 @@ from neuroscope.models.file_key import file_key
 from neuroscope.sources import cache_dir, replace_atomically
 
 TRIAL_S = 600
-CODE = "import sys; from neuroscope.models.llamacpp_model import try_model; try_model(sys.argv[1])"
+TRIAL = 2
+"""Which trial this is: what an earlier one let pass is tried again."""
+CODE = """
+import sys
+from neuroscope.jobs import end_with_starter
+end_with_starter()
+from neuroscope.models.llamacpp_model import try_model
+try_model(sys.argv[1])
+"""
 
 
 def must_survive(path: Path) -> None:
     """Raises ModelError when a process that opens `path` dies of it. One that ends with an error is none of that."""
-    note = cache_dir() / "llamacpp" / f"survived-{file_key(path)}-{version('llama-cpp-python')}"
+    note = cache_dir() / "llamacpp" / f"survived-{file_key(path)}-{version('llama-cpp-python')}-{TRIAL}"
     if note.exists():
         return
-    # Without gdb: ggml starts it on an abort where it finds one, which takes seconds.
-    quiet = {**environ, "GGML_NO_BACKTRACE": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    package = str(Path(__file__).parents[2])
+    environment = {**environ, "PYTHONPATH": package, "NEUROSCOPE_STARTED_BY": str(getpid())}
     try:
         trial = subprocess.run(
             [sys.executable, "-c", CODE, str(path)],
-            env=quiet,
+            env=environment,
             capture_output=True,
             timeout=TRIAL_S,
             check=False,

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 
-from neuroscope.errors import ModelError
+from neuroscope.errors import ModelError, NeuroscopeError
 from neuroscope.models.file_key import file_key
 from neuroscope.models.quantization import bits_of, pack_linear_layers
 from neuroscope.sources import cache_dir, replace_directory_atomically
+from neuroscope.sources.index_errors import disk_error
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 DIGIT_SPLITTERS = {"smollm", "starcoder", "refact", "codeshell"}  # `tokenizer.ggml.pre`: one token per digit
@@ -48,14 +51,14 @@ def pick_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def load_tokenizer(path: Path) -> Any:
-    """The tokenizer of a model folder or GGUF file. Raises ModelError."""
+    """The tokenizer of a model folder or GGUF file. Raises ModelError, SourceError for a cache that takes no file."""
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(_tokenizer_directory(path))
+    except NeuroscopeError:
+        raise
     except Exception as error:  # the Rust library raises nothing more exact for a file it cannot read
-        if isinstance(error, ModelError):
-            raise
         raise ModelError(f"No tokenizer can be loaded from {path}: {_said(error)}") from error
 
 
@@ -133,8 +136,7 @@ def _model_directory(path: Path) -> Path:
         return path
     directory = cache_dir() / "converted" / f"{path.stem}-{file_key(path)}"
     if not (directory / "converted.json").exists():
-        with replace_directory_atomically(directory) as temporary:
-            _convert_gguf(path, temporary)
+        _make(directory, path, _convert_gguf)
     return directory
 
 
@@ -147,9 +149,24 @@ def _tokenizer_directory(path: Path) -> Path:
         return directory
     directory = directory.with_name(f"{directory.name}-tokenizer")
     if not (directory / "tokenizer.json").exists():
-        with replace_directory_atomically(directory) as temporary:
-            _gguf_tokenizer(path).save_pretrained(temporary)
+        _make(directory, path, lambda path, temporary: _gguf_tokenizer(path).save_pretrained(temporary))
     return directory
+
+
+def _make(directory: Path, path: Path, write: Callable[[Path, Path], object]) -> None:
+    """What `write` makes of `path`, in the cache. Raises SourceError where the disk of the cache refuses it."""
+    try:
+        with replace_directory_atomically(directory) as temporary:
+            write(path, temporary)
+    except NeuroscopeError:
+        raise
+    except OSError as error:
+        raise disk_error(error, str(path), cache_dir()) from error
+    except Exception as error:  # libraries in Rust say what the system said in words alone
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise disk_error(OSError(int(number[1]), str(error)), str(path), cache_dir()) from error
 
 
 def _gguf_tokenizer(path: Path) -> Any:

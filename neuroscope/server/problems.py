@@ -15,7 +15,14 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing.exceptions import WebsocketMismatch
 
-from neuroscope.errors import ArtefactError, ContextOverflowError, PromptError, SamplingError, shown
+from neuroscope.errors import (
+    ArtefactError,
+    ContextOverflowError,
+    ModelError,
+    PromptError,
+    SamplingError,
+    shown,
+)
 from neuroscope.server import wire
 from neuroscope.server.note import note_code
 from neuroscope.settings.commands import with_pairing
@@ -132,6 +139,10 @@ def answer_problems(app: Flask, pairing: Callable[[], str]) -> None:
     @app.errorhandler(ArtefactError)
     def _artefact(error: ArtefactError) -> Response:
         return Problem(503, with_pairing(str(error), pairing()), code="results_unreadable").response()
+
+    @app.errorhandler(ModelError)
+    def _model(error: ModelError) -> Response:
+        return Problem(500, str(error)).response()
 
     @app.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Response:

@@ -25,6 +25,8 @@ def resolve_path(source: Source) -> Resolved:
     _check_name(path.absolute())
     if not path.exists():
         raise SourceError(f"{source.uri}: no such file or folder. Looked for {path.absolute()}.")
+    if not path.is_file() and not path.is_dir():  # to read a pipe may take for ever
+        raise SourceError(f"{source.uri}: {path.absolute()} is neither a file nor a folder.")
     if not path.is_file():
         return Resolved(path.absolute(), source.uri, None, _folder_sha256(path, source))
     try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from fakes.gguf_files import write_gguf
@@ -26,7 +27,9 @@ from neuroscope.memory import Memory
 from neuroscope.models import llamacpp_model
 from neuroscope.models.chat import ChatTokenizer
 from neuroscope.models.file_key import file_key
-from neuroscope.models.llamacpp import CELL, LlamaCppBackend
+from neuroscope.models.llamacpp import LlamaCppBackend
+from neuroscope.models.llamacpp_context import CELL
+from neuroscope.models.llamacpp_context import CONTEXT as MOST
 from neuroscope.models.llamacpp_library import llama
 from neuroscope.models.llamacpp_model import declared_type
 from neuroscope.models.loading import load_tokenizer
@@ -537,6 +540,55 @@ def test_a_file_of_which_llama_cpp_dies_is_named_and_the_process_lives(
         ModelError, match=r"twice\.gguf: it dies of it .*ASSERT.*Fetch or convert the file anew"
     ):
         open_backend(path, LAYER, backend="llamacpp", device="cpu", dtype="float32", quantization="none")
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 70, 2**31, 2**32 - 1])
+def test_whatever_context_a_file_names_it_runs_or_is_refused(
+    length: int, tiny_llama: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """In llama.cpp an assertion on a context of one position ends the process."""
+    path = write_gguf(tmp_path / "context.gguf", *tiny_llama)
+    whole = path.read_bytes()
+    at = whole.index(b"llama.context_length") + len(b"llama.context_length") + 4
+    path.write_bytes(whole[:at] + length.to_bytes(4, "little") + whole[at + 4 :])
+    try:
+        backend = LlamaCppBackend(path, LAYER)
+    except ModelError as error:
+        assert length < 2 or length >= 2**31, error  # noqa: PT017
+        return
+    assert 0 < backend.context_length == min(length, MOST)
+    assert backend.forward([5] * min(length, 70)).residual.shape == (min(length, 70), D_MODEL)
+    with pytest.raises(ModelError, match="the context is"):
+        backend.forward([5] * backend.context_length)
+
+
+def test_weights_that_are_no_numbers_are_refused_when_the_file_is_opened(
+    tiny_llama: tuple[Any, Any], tmp_path: Path
+) -> None:
+    path = write_gguf(tmp_path / "broken.gguf", *tiny_llama)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] + b"\xff" * (len(whole) - len(whole) // 2))
+    with pytest.raises(ModelError, match=r"broken\.gguf: .* is not finite. Fetch the model anew"):
+        LlamaCppBackend(path, LAYERS - 1)
+
+
+def test_a_trial_ends_with_the_process_that_waits_for_it(tmp_path: Path) -> None:
+    """However that ends; a large file takes a while."""
+    pipe = tmp_path / "pipe.gguf"
+    os.mkfifo(pipe)  # which nobody writes: it is opened for ever
+    script = (
+        "import sys; from pathlib import Path; from neuroscope.models.llamacpp_trial import must_survive;"
+        "must_survive(Path(sys.argv[1]))"
+    )
+    env = {**os.environ, "NEUROSCOPE_CACHE": str(native.cache_dir())}
+    process = psutil.Popen([sys.executable, "-c", script, str(pipe)], env=env)
+    deadline = time.monotonic() + 60
+    while not (children := process.children()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    assert children
+    assert psutil.wait_procs(children, timeout=30)[1] == []
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,7 +19,8 @@ from gguf import GGMLQuantizationType
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from neuroscope.errors import ModelError
+from neuroscope.errors import ModelError, SourceError
+from neuroscope.models import loading
 from neuroscope.models.loading import load_model, pick_device, pick_dtype
 from neuroscope.models.torch_backend import TorchBackend
 
@@ -41,6 +43,27 @@ def test_a_gguf_file_gives_the_same_logits_and_is_converted_once(
     load_model(gguf_file, device="cpu", dtype="float32")
     assert {path: os.stat(path).st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == converted
     assert tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a  12")[-1][0] == "2"
+
+
+@pytest.mark.parametrize(
+    ("refused", "words"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk of the cache .* is full"),
+        (OSError(errno.EROFS, "Read-only file system"), "the cache .* cannot be written"),
+        (RuntimeError("No space left on device (os error 28)"), "the disk of the cache .* is full"),
+    ],
+)
+def test_a_cache_that_takes_no_file_is_not_blamed_on_the_model(
+    refused: Exception, words: str, gguf_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unsaved:
+        def save_pretrained(self, _folder: Path) -> None:
+            raise refused
+
+    monkeypatch.setenv("NEUROSCOPE_CACHE", str(tmp_path))
+    monkeypatch.setattr(loading, "_gguf_tokenizer", lambda _path: Unsaved())
+    with pytest.raises(SourceError, match=rf"tiny\.gguf: {words}.*[sS]et NEUROSCOPE_CACHE"):
+        loading.load_tokenizer(gguf_file)
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])

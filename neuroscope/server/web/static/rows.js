@@ -3,7 +3,7 @@
 
 import { h } from "./dom.js";
 
-// createRows({ rows, columns: [name], link(index), onpin(index), ontint(index) }) -> { element, show(list, marks), mark(marks) }
+// createRows({ rows, columns: [name], link(index), onpin(index, label), ontint(index, label) }) -> { element, show(list, marks), mark(marks) }
 // Each of the list: { index, label, share (of the bar, 0 to 1), figures: [text] }; marks: { pinned: Set, tinted }.
 export function createRows({ rows, columns, link, onpin, ontint, label }) {
   const made = Array.from({ length: rows }, () => createRow(columns.length, { link, onpin, ontint }));
@@ -26,8 +26,8 @@ export function createRows({ rows, columns, link, onpin, ontint, label }) {
 function createRow(columns, { link, onpin, ontint }) {
   let index = null;
   let text = null;
-  const tint = h("button", { type: "button", class: "icon tint-button", onclick: () => ontint(index) }, "◐");
-  const pin = h("button", { type: "button", class: "icon pin-button", onclick: () => onpin(index) }, "+");
+  const tint = h("button", { type: "button", class: "icon tint-button", onclick: () => ontint(index, text) }, "◐");
+  const pin = h("button", { type: "button", class: "icon pin-button", onclick: () => onpin(index, text) }, "+");
   const name = h("a", { class: "feature-name", target: "_blank", rel: "noopener" });
   const figures = Array.from({ length: columns }, () => h("span", { class: "number" }));
   const element = h("li", { class: "feature-row", hidden: true }, h("span", { class: "bar-of", "aria-hidden": "true" }),

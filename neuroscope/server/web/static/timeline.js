@@ -59,8 +59,8 @@ export function createTimeline({ link, onpin, ontint, onpoint }) {
 }
 
 function createLane({ index, label }, { tokens, link, onpin, ontint, onpoint }) {
-  const tint = h("button", { type: "button", class: "icon tint-button", title: `Tint the tokens by ${label}`, "aria-label": `Tint the tokens by ${label}`, onclick: () => ontint(index) }, "◐");
-  const remove = h("button", { type: "button", class: "icon pin-button", title: `Unpin ${label}`, "aria-label": `Unpin ${label}`, onclick: () => onpin(index) }, "−");
+  const tint = h("button", { type: "button", class: "icon tint-button", title: `Tint the tokens by ${label}`, "aria-label": `Tint the tokens by ${label}`, onclick: () => ontint(index, label) }, "◐");
+  const remove = h("button", { type: "button", class: "icon pin-button", title: `Unpin ${label}`, "aria-label": `Unpin ${label}`, onclick: () => onpin(index, label) }, "−");
   const value = h("span", { class: "number quiet" });
   const bars = h("g", { class: "bars" });
   const untold = h("g", { class: "untold" });

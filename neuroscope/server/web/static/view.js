@@ -36,7 +36,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
   const marks = () => ({ pinned: pins, tinted: mode === "feature" ? tinted : null });
   const labelOf = (index) => pins.get(index) ?? labels.get(index) ?? `feature ${index}`;
   const labels = new Map();
-  const handlers = { link, onpin: togglePin, ontint: (index) => setTint(mode === "feature" && tinted === index ? null : index) };
+  const handlers = { link, onpin: togglePin, ontint: (index, label) => setTint(mode === "feature" && tinted === index ? null : index, { label }) };
   const tokens = createTokens({ onpoint });
   const detail = createDetail({ ...handlers, scoreOf });
   const summary = createSummary({ ...handlers, rows: 8 });
@@ -45,7 +45,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
   const tail = h("span", { class: "tail" });
   const end = h("p", { class: "end quiet" });
   const scroller = h("div", { class: "panel scroller", tabindex: -1 }, slots.before, tokens.element, tail, end, slots.after);
-  const tintChoice = h("select", { "aria-label": "Tint the tokens by", onchange: () => setTint(tinted, tintChoice.value) },
+  const tintChoice = h("select", { "aria-label": "Tint the tokens by", onchange: () => setTint(tinted, { wanted: tintChoice.value }) },
     h("option", { value: "surprise" }, "surprise"), h("option", { value: "feature", disabled: true }, "a feature"), h("option", { value: "none" }, "nothing"));
   const meters = createMeters();
   const spoken = h("div", { class: "unseen", "aria-live": "polite" });
@@ -72,6 +72,7 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     schedule();
   }
 
+  // Rows may show a feature that no token was taken with yet, and say its label with it.
   function togglePin(index, label = labelOf(index)) {
     if (!pins.delete(index)) {
       if (pins.size >= MOST_PINS) pins.delete(pins.keys().next().value);
@@ -80,10 +81,10 @@ export function createView(container, { onselect = () => {}, onwatch = () => {},
     watch();
   }
 
-  function setTint(index, wanted = index === null ? "surprise" : "feature") {
+  function setTint(index, { label = labelOf(index), wanted = index === null ? "surprise" : "feature" } = {}) {
     tinted = index;
     mode = wanted === "feature" && index === null ? "surprise" : wanted;
-    labelOfTinted = index === null ? "" : labelOf(index);
+    labelOfTinted = index === null ? "" : label;
     watch();
     applyTint();
   }
