@@ -1,16 +1,19 @@
-"""Licences and keys: may the pairing's files be fetched, and is there a key for the labeler that needs one."""
+"""Licences, keys, own files: may the pairing's files be fetched or read, and is there a key for the labeler."""
 
 from __future__ import annotations
 
 import os
 import shlex
+from pathlib import Path
 
 from neuroscope import sources
 from neuroscope.doctor.check import Check
+from neuroscope.errors import SourceError
 from neuroscope.settings import Settings
 
 SECONDS = 4.0
 """For one question to the hub."""
+LIST = "neuroscope models list"
 WITHOUT = "without an account: NEUROSCOPE_PAIRING=smollm2-135m make demo"
 
 
@@ -40,6 +43,27 @@ def hub(settings: Settings, seconds: float = SECONDS) -> list[Check]:
         lines.append(line)
         if was_silent:  # the next question would wait for the same silence
             break
+    return lines
+
+
+def own_files(settings: Settings) -> list[Check]:
+    """Model and SAE as far as they are the user's own files: that they are there. What is in them is not read."""
+    lines = []
+    for name, uri in (("model", settings.pairing.model), ("SAE", settings.pairing.sae.uri)):
+        try:
+            source = sources.parse(uri)
+            if source.kind != "path":
+                continue
+            path = Path(source.name).expanduser().absolute()
+            is_right = path.is_file() or (path.is_dir() and path.suffix != ".gguf" and any(path.iterdir()))
+        except (SourceError, OSError) as error:
+            lines.append(Check(f"{name}'s files", "problem", str(error), "a file or a folder", LIST))
+            continue
+        if is_right:
+            lines.append(Check(f"{name}'s files", "ok", str(path)))
+        else:
+            found = "is empty, or no file" if path.exists() else "is not there"
+            lines.append(Check(f"{name}'s files", "problem", f"{path} {found}", "a file or a folder", LIST))
     return lines
 
 

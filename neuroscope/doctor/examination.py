@@ -74,6 +74,7 @@ class Examination:
             ("memory", self._with_settings("memory", self._memory)),
             ("disk", self._with_settings("disk", self._disk)),
             ("ports", self._with_settings("ports", self._ports)),
+            ("own files", self._with_settings("own files", self._own_files)),
             ("hub's token", self._with_settings("hub's token", self._hub)),
             ("keys", self._with_settings("keys", self._keys)),
             ("cache", self._cache),
@@ -143,6 +144,11 @@ class Examination:
         features = look_at_port(host, settings.serve.features_port, key)
         self.ports = (chat, features)
         return port_checks(host, chat, features)
+
+    def _own_files(self, settings: Settings) -> list[Check]:
+        from neuroscope.doctor.access import own_files
+
+        return own_files(settings)
 
     def _hub(self, settings: Settings) -> list[Check]:
         from neuroscope.doctor.access import hub

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fakes.hub import FakeHub
 from fakes.hub_machine import MODEL, WEIGHTS, Machine, unused_port
 
 from neuroscope import settings
-from neuroscope.doctor.access import label_keys
+from neuroscope.doctor.access import label_keys, own_files
 
 MODEL_LINE, SAE_LINE = "access to google/gemma-2-2b-it", "access to google/gemma-scope-2b-pt-res"
 SAE_PATH = "layer_20/width_16k/average_l0_71/params.npz"
@@ -132,6 +133,23 @@ def test_a_pairing_of_the_package_index_asks_nobody(machine: Machine) -> None:
     line = doctor(machine, NEUROSCOPE_PAIRING="smollm2-135m")["lines"]["hub's token"]
     assert (line["status"], line["found"]) == ("ok", "there is none; smollm2-135m needs none")
     assert machine.hub.requests == []
+
+
+@pytest.mark.parametrize("kind", ["file", "missing", "folder", "whole folder", "none"])
+def test_a_model_of_ones_own_must_be_there(kind: str, tmp_path: Path) -> None:
+    settled = settings.load("smollm2-135m")
+    path = tmp_path / ("model" if kind == "whole folder" else "model.gguf")
+    if kind == "file":
+        path.write_bytes(b"GGUF")
+    elif kind != "missing":
+        path.mkdir()
+        (path / "config.json").touch()
+    given = {} if kind == "none" else {"model": str(path)}
+    *lines, shipped = own_files(replace(settled, pairing=replace(settled.pairing, **given)))
+    expected = {"file": ["ok"], "whole folder": ["ok"], "none": []}.get(kind, ["problem"])
+    assert [line.status for line in lines] == expected
+    assert all(line.name == "model's files" and str(path) in line.found for line in lines)
+    assert (shipped.name, shipped.status) == ("SAE's files", "ok")
 
 
 def test_claudes_key_is_wanted_only_where_claude_labels_and_is_never_shown(

@@ -34,6 +34,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "checkout"
     for name in ("config", "workflow/schemas"):
         shutil.copytree(ROOT / name, folder / name)
+    (folder / "workflow/resources").symlink_to(ROOT / "workflow/resources")
     configure(folder, "  port: 8080", f"  port: {unused_port()}")
     configure(folder, "  features_port: 8081", f"  features_port: {unused_port()}")
     monkeypatch.chdir(folder)
