@@ -68,7 +68,8 @@ def load_model(
     """A causal language model in evaluation mode, with its tokenizer.
 
     `path` is a folder in transformers' layout or a GGUF file. Raises ModelError for what cannot be loaded, and for a
-    folder that lacks weights: transformers would put random ones in their place and go on.
+    folder that lacks weights: transformers would put random ones in their place and go on; SourceError for a cache
+    that takes no file.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
